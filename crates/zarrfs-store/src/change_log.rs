@@ -1,10 +1,10 @@
-//! Logs changes made through a store, to invalidate earlier answers for their keys.
+//! Logs changes made through a store, to invalidate earlier answers for the changed keys.
 //!
-//! A change is entered after it was made, and before the call that made it returns. A reader takes the position of the
-//! log *before* its request to the store. The answer is valid while no key or prefix that it depends on has changed
-//! since that position. The log has a fixed size: keys share slots by their hash, so an unchanged key may seem changed,
-//! but never the other way round. The log does not see changes by other programs; TTLs cover those
-//! (`StoreInfo::freshness`).
+//! A change is logged after it was made, and before the call that made it returns. A reader takes the position of the
+//! log *before* its request to the store. The store's answer is valid while no key or prefix that it depends on has
+//! changed since that position. The log has a fixed size: keys share slots by their hash, so an unchanged key may seem
+//! changed, but a changed key never seems unchanged. The log does not see changes by other programs; the TTLs of the
+//! answers cover those (`StoreInfo::freshness`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -14,55 +14,55 @@ use twox_hash::XxHash64;
 
 use crate::Key;
 
-/// Slots for keys; many, since chunks are written in large numbers.
+/// Number of slots for keys. Keys that share a slot invalidate each other's answers, so there are many.
 const KEY_SLOTS: u32 = 1 << 14;
 
-/// Number of slots for prefixes below which any key changed. There are as many slots for prefixes below which
-/// everything changed (`record_tree`).
+/// Number of slots for prefixes below which any key changed, and also of the slots for prefixes below which everything
+/// changed, as after a rename of a folder.
 const PREFIX_SLOTS: u32 = 1 << 12;
 
-/// A position in the order of changes.
+/// A position in the change log: answers from before a change have a lower position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(u64);
 
-/// A position that advances while other threads read it.
+/// A position in the change log that one thread advances while others read it.
 pub struct MovingPosition(AtomicU64);
 
 impl MovingPosition {
-    /// Starts at a position.
+    /// Starts at the given position of the change log.
     pub fn new(position: LogPosition) -> MovingPosition {
         MovingPosition(AtomicU64::new(position.0))
     }
 
-    /// Returns the position.
+    /// Returns the position in the change log.
     pub fn get(&self) -> LogPosition {
         LogPosition(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves to a position.
+    /// Sets the position in the change log.
     pub fn set(&self, position: LogPosition) {
         self.0.store(position.0, Ordering::Relaxed);
     }
 }
 
-/// The time and log position that an answer dates from: its TTL starts at that time, and changes after that position
-/// invalidate it.
+/// The time and the change log's position before an answer's request: the answer's TTL starts at that time, and later
+/// changes invalidate the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
-    /// Time of the oldest request that the answer is made from.
+    /// Time of the oldest request to the store that the answer is made from.
     pub request_time: Instant,
-    /// Position of the change log before that request.
+    /// Position of the change log before the request to the store.
     pub position: LogPosition,
 }
 
 /// The log of changes made through a store.
 pub struct ChangeLog {
-    /// Position of the last change that is completely entered.
+    /// Position of the last change whose slots are all updated.
     last: AtomicU64,
-    /// Held while a change is entered, so that a reader that sees a position also sees the slots of all changes up to
-    /// it.
+    /// Locked while a change is logged, so that a reader that sees a position also sees the slots of all changes up to
+    /// that position.
     entering: Mutex<()>,
-    /// Position of the last change in each slot.
+    /// For each slot, the position of the last change of any key or prefix with that slot.
     slots: Box<[AtomicU64]>,
 }
 
@@ -83,12 +83,12 @@ impl ChangeLog {
         LogPosition(self.last.load(Ordering::SeqCst))
     }
 
-    /// Enters that the value of a key changed or may have changed.
+    /// Logs that the value of a key changed or may have changed.
     pub fn record(&self, key: &Key) {
         self.mark(key, [key_slot(key.as_bytes())]);
     }
 
-    /// Enters that a key and all keys below it changed, as in a rename of a folder.
+    /// Logs that a key and all keys below it changed, as in a rename of a folder.
     pub fn record_tree(&self, prefix: &Key) {
         let bytes = prefix.as_bytes();
         self.mark(prefix, [key_slot(bytes), tree_slot(bytes)]);
@@ -105,17 +105,17 @@ impl ChangeLog {
         self.last.store(position, Ordering::SeqCst);
     }
 
-    /// Whether the value of a key may have changed since a position.
+    /// Whether the value of a key may have changed after a position of the log.
     pub fn changed_since(&self, position: LogPosition, key: &Key) -> bool {
         self.position() > position && self.any_since(position, key_slots(key))
     }
 
-    /// Whether a prefix or anything below it may have changed since a position.
+    /// Whether a prefix or anything below it may have changed after a position of the log.
     pub fn below_changed_since(&self, position: LogPosition, prefix: &Key) -> bool {
         self.position() > position && self.any_since(position, below_slots(prefix))
     }
 
-    /// Whether any dependency of an answer may have changed since a position.
+    /// Whether any key or prefix that an answer was computed from may have changed after a position of the log.
     pub fn any_changed_since(&self, position: LogPosition, answer: &Dependencies) -> bool {
         self.position() > position && self.any_since(position, answer.0.iter().copied())
     }
@@ -141,17 +141,17 @@ impl ChangeLog {
     }
 }
 
-/// The keys and prefixes that an answer was computed from.
+/// The keys and prefixes that a cached answer was computed from, as slots of the change log.
 #[derive(Clone, Debug, Default)]
 pub struct Dependencies(Vec<u32>);
 
 impl Dependencies {
-    /// Adds the value of a key.
+    /// Makes the answer depend on the value of a key.
     pub fn add_key(&mut self, key: &Key) {
         self.extend(key_slots(key));
     }
 
-    /// Adds a prefix and everything below it.
+    /// Makes the answer depend on a prefix and everything below it.
     pub fn add_below(&mut self, prefix: &Key) {
         self.extend(below_slots(prefix));
     }
@@ -172,12 +172,12 @@ impl Dependencies {
     }
 }
 
-/// Returns the slots that a change of the key would mark.
+/// Returns the slots of the change log that a change of the key's value would update.
 fn key_slots(key: &Key) -> impl Iterator<Item = u32> {
     std::iter::once(key_slot(key.as_bytes())).chain(prefixes(key).map(tree_slot))
 }
 
-/// Returns the slots that a change at or below the prefix would mark.
+/// Returns the slots of the change log that a change at or below the prefix would update.
 fn below_slots(prefix: &Key) -> impl Iterator<Item = u32> {
     std::iter::once(below_slot(prefix.as_bytes())).chain(prefixes(prefix).map(tree_slot))
 }

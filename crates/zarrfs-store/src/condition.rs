@@ -12,25 +12,26 @@ use std::os::unix::fs::FileExt;
 use crate::{Key, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// A text that identifies one content of a key, for other processes too: the server's ETag, or size and times.
+/// A text that identifies one content of a key, also in other processes: the server's ETag, or the object's size and
+/// times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ETag {
-    /// The text, exactly as the store sends it.
+    /// The ETag's text, exactly as the store sends it.
     pub text: String,
-    /// The version of the same content.
+    /// The version of the content that the ETag identifies.
     pub version: Version,
 }
 
-/// The state of a key that a change requires.
+/// The state that a key must have for a put or removal to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// No condition.
+    /// The change is made in any case.
     Any,
-    /// The key is missing.
+    /// The key must be missing.
     Absent,
-    /// The key has the content whose ETag has this text.
+    /// The key's content must have the ETag with this text.
     Match(String),
-    /// The key still has the content of this version.
+    /// The key's content must have this version.
     Version(Version),
 }
 
@@ -53,13 +54,14 @@ impl Condition {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns the condition that a key is unchanged since a read: it has this version, or is missing for `None`.
+    /// Returns the condition that a key has not changed since it was read with the given version. `None` means that the
+    /// key was missing.
     pub fn unchanged(read: Option<Version>) -> Condition {
         read.map_or(Condition::Absent, Condition::Version)
     }
 
-    /// Returns the condition in the form that a server knows: `Version` becomes `Match` with the present ETag, which
-    /// `etag` requests. `Changed` if the present version is not the expected one.
+    /// Returns the condition in the form that a server knows. `Version` becomes `Match` with the present ETag, which
+    /// `etag` requests. The error is `Changed` if the key has another version now.
     pub(crate) fn for_server(
         &self,
         key: &Key,
@@ -74,19 +76,19 @@ impl Condition {
     }
 }
 
-/// The content to put under a key.
+/// The content of an object to put.
 #[derive(Clone, Copy, Debug)]
 pub enum PutBody<'a> {
-    /// These bytes.
+    /// The content, in memory.
     Bytes(&'a [u8]),
     /// The first N bytes of a file.
     File(&'a File, u64),
-    /// Like `File`; the object also gets the file's owner and mode, if the store supports them.
+    /// The first N bytes of a file. The object also gets the file's owner and mode, if the store supports them.
     FileAsIs(&'a File, u64),
 }
 
 impl PutBody<'_> {
-    /// Returns the length in bytes.
+    /// Returns the length of the object to put, in bytes.
     pub fn len(&self) -> u64 {
         match self {
             PutBody::Bytes(bytes) => bytes.len() as u64,
@@ -94,12 +96,12 @@ impl PutBody<'_> {
         }
     }
 
-    /// Returns the whole body.
+    /// Reads the whole content into memory.
     pub fn read(&self) -> Result<Vec<u8>> {
         self.part(0..self.len())
     }
 
-    /// Returns a range of the body; `Invalid` if the body is shorter.
+    /// Returns a range of the content. The error is `Invalid` if the content is shorter.
     pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
         let index = |offset| usize::try_from(offset).map_err(|error| Error::too_large("", error));
         let short = || Error::invalid("", "the data are shorter than announced");

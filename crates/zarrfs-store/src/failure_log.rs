@@ -1,7 +1,7 @@
 //! The failure log of a mount: recent failures, each logged once an hour.
 //!
 //! Failures with the same operation, path, key and cause are one entry. A repetition increments the entry's count and
-//! makes the entry the newest. It is logged again only after an hour, with the count. The table has at most
+//! makes the entry the newest. The entry is logged again only after an hour, with the count. The table has at most
 //! `MAX_FAILURES` entries with texts of at most `MAX_TEXT` characters. The caller decides which errors are failures.
 
 use std::fmt::Write;
@@ -12,10 +12,8 @@ use parking_lot::Mutex;
 
 use zarr_format::error::{Error, Kind, printable};
 
-/// Maximum number of entries.
 const MAX_FAILURES: usize = 1000;
 
-/// Maximum length of a path, key or cause, in characters.
 const MAX_TEXT: usize = 400;
 
 /// The recent failures of a mount.
@@ -24,7 +22,7 @@ pub struct FailureLog {
     failures: Mutex<LruCache<Failure, Occurrences>>,
 }
 
-/// The identity of a failure.
+/// A failure. Failures of the same operation, path, key and cause are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Failure {
     operation: &'static str,
@@ -33,7 +31,6 @@ struct Failure {
     cause: String,
 }
 
-/// Count and times of a failure.
 #[derive(Debug)]
 struct Occurrences {
     count: u64,
@@ -51,11 +48,12 @@ impl Default for FailureLog {
 }
 
 impl FailureLog {
-    /// Records a failure of an operation on `path`; logs it unless the same failure was logged within the last hour.
+    /// Records a failure of an operation on `path`, and logs it unless the same failure was logged within the last
+    /// hour.
     pub fn report(&self, operation: &'static str, path: &str, error: &Error) {
         let failure = Failure::new(operation, path, error);
         match self.count_occurrence(&failure, SystemTime::now(), Instant::now()) {
-            // A store that is gone fails every request; `layer/liveness.rs` has already logged it once.
+            // If the store was deleted, every request fails. The deletion itself has already been logged once.
             _ if error.kind() == Kind::Gone => {}
             None => {}
             Some(1) => log::warn!("{}", failure.sentence()),
@@ -63,7 +61,7 @@ impl FailureLog {
         }
     }
 
-    /// Counts a failure. Returns the number of occurrences since the last log record, or `None` if it should not be
+    /// Counts a failure. Returns its number of occurrences since it was last logged, or `None` if it is not to be
     /// logged now.
     fn count_occurrence(&self, failure: &Failure, time: SystemTime, now: Instant) -> Option<u64> {
         let mut failures = self.failures.lock();
@@ -82,7 +80,6 @@ impl FailureLog {
         };
         known.count += 1;
         known.last = time;
-        // A repeated failure is logged again after an hour.
         if now.saturating_duration_since(known.logged) < Duration::from_secs(3600) {
             return None;
         }
@@ -92,7 +89,7 @@ impl FailureLog {
         Some(since)
     }
 
-    /// Returns the number of different failures.
+    /// Returns the number of different failures in the log.
     pub fn count(&self) -> usize {
         self.failures.lock().len()
     }
@@ -109,7 +106,7 @@ impl FailureLog {
                 cause,
             } = failure;
             let (time, count) = (utc(known.last), known.count);
-            // Writing to a String cannot fail.
+            // `write!` to a `String` cannot fail.
             let _ = writeln!(text, "{time}\t{operation}\t{path}\t{key}\t{cause}\t{count}");
         }
         text
@@ -127,7 +124,7 @@ impl Failure {
         }
     }
 
-    /// Returns the text for the log, which omits a key that equals the path.
+    /// Returns the failure as a sentence for the log. A key that equals the path is omitted.
     fn sentence(&self) -> String {
         let Failure {
             operation,

@@ -7,12 +7,12 @@ use crate::{EntryKind, Key, Meta};
 use zarr_format::error::{Result, printable};
 use zarr_format::model::document::is_in_node_folder;
 
-/// One entry of a directory.
+/// One name in the listing of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The last component of its key.
+    /// The last component of the entry's key.
     pub name: Vec<u8>,
-    /// File, directory or link.
+    /// Whether the entry is a file, a directory or a link.
     pub kind: EntryKind,
     /// A cursor that continues after this name. It is never 0, and stays the same while the directory does not change.
     pub cursor: u64,
@@ -24,33 +24,34 @@ pub struct Name {
 pub trait Listing: Send {
     /// Returns the next name, or `None` at the end.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>>;
-    /// Continues after the name with this `cursor`; 0 is the beginning.
+    /// Continues after the name with the given `cursor`, or from the beginning for 0.
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()>;
     /// Whether `next` may have to wait for the network.
     fn may_wait(&self) -> bool {
         true
     }
-    /// Returns the names that the listing omits although their objects may exist.
+    /// Returns which names the listing omits although their objects may exist.
     fn left_out(&self) -> LeftOut {
         LeftOut::Nothing
     }
 }
 
-/// The names that a listing omits: a name of this kind that is not listed may still exist.
+/// The kind of names that a listing omits although their objects may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// No names: the listing is complete.
+    /// The listing omits no names.
     Nothing,
     /// Names that begin with a dot may be missing from the listing, since nginx and Apache hide them.
     DotNames,
-    /// As `DotNames`, but metadata documents were requested one by one, so that they are not missing.
+    /// Names that begin with a dot may be missing from the listing, except those of metadata documents, which were
+    /// requested one by one.
     DotNamesButDocuments,
-    /// Any name: the store cannot list, and the names come from another source, such as metadata.
+    /// Any name may be missing: the store cannot list, and the names come from another source, such as metadata.
     Any,
 }
 
 impl LeftOut {
-    /// Whether an object that has this name may exist although it is not listed.
+    /// Whether an object with the given name may exist although the listing does not have it.
     pub fn may_have(self, name: &[u8]) -> bool {
         let is_hidden = name.starts_with(b".");
         match self {
@@ -66,11 +67,11 @@ impl LeftOut {
 pub trait FlatListing: Send {
     /// Returns the next page of objects with their full keys, or `None` after the last page.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>>;
-    /// Whether the last page was returned; makes no request.
+    /// Whether the last page was returned. Makes no request.
     fn has_ended(&self) -> bool;
 }
 
-/// A listing of names in a fixed order; the cursor of a name is its position, counted from 1.
+/// A listing of names that are in memory. The cursor of a name is its position, counted from 1.
 pub struct NameList {
     names: Vec<Name>,
     next: usize,
@@ -84,7 +85,7 @@ impl NameList {
         NameList::with_meta(plain.map(|(name, kind)| (name, kind, None)))
     }
 
-    /// Like `new`, with the metadata that `head` would return, if known.
+    /// Builds a listing of entries in the given order, with the metadata that `head` would return, if known.
     pub(crate) fn with_meta(
         names: impl IntoIterator<Item = (Vec<u8>, EntryKind, Option<Meta>)>,
     ) -> NameList {
@@ -103,7 +104,7 @@ impl NameList {
         }
     }
 
-    /// Sets the names that the listing omits.
+    /// Sets which names the listing omits although their objects may exist.
     pub fn leaving_out(self, left_out: LeftOut) -> NameList {
         NameList { left_out, ..self }
     }
@@ -130,42 +131,41 @@ impl Listing for NameList {
     }
 }
 
-/// An entry whose name in the store is not a key.
+/// An entry of an archive or bucket that is not shown, or is shown under another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenEntry {
-    /// The name in the archive or bucket.
+    /// The entry's name in the archive or bucket.
     pub name: Vec<u8>,
-    /// The key that the name stands for; `None` if the name is not a plain path.
+    /// The key that the name stands for, or `None` if the name is not a plain path (it has `..`, for example).
     pub key: Option<Key>,
-    /// Why the name is not a key.
+    /// Why the entry is not shown under its own name.
     pub why: HiddenReason,
 }
 
-/// Why an entry is hidden, or not shown under its own name.
+/// Why an entry of an archive or bucket is not shown, or is shown under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HiddenReason {
-    /// The name is not a plain path.
+    /// The name is not a plain path: it has `..`, for example.
     NoPath,
     /// The entry is a symbolic link, a pipe or a device.
     Special,
-    /// A later entry has the same name.
+    /// A later entry of the archive has the same name.
     Replaced,
     /// The entry is shown under a corrected name. Only the first such entry is recorded.
     Respelled,
 }
 
-/// The entries that no listing shows. Those of an archive are its first ones, found when it is opened; those of a
-/// bucket are found by listings.
+/// The entries of an archive or bucket that no listing shows. An archive's are found when it is opened, a bucket's by
+/// listings; only the first ones are recorded.
 #[derive(Debug, Default)]
 pub struct HiddenEntries(Mutex<Vec<HiddenEntry>>);
 
 impl HiddenEntries {
-    /// Takes the entries found in an archive.
     pub(crate) fn new(entries: Vec<HiddenEntry>) -> HiddenEntries {
         HiddenEntries(Mutex::new(entries))
     }
 
-    /// Records a name of a bucket that is not a plain path, up to a hundred names; logs only the first name.
+    /// Records a name in a bucket that is not a plain path, up to a hundred names. Only the first name is logged.
     pub(crate) fn record(&self, name: &str) {
         let mut entries = self.0.lock();
         let is_known = |entry: &HiddenEntry| entry.name == name.as_bytes();
@@ -185,7 +185,7 @@ impl HiddenEntries {
         });
     }
 
-    /// Returns the entries found so far.
+    /// Returns the hidden entries that were found so far.
     pub fn all(&self) -> Vec<HiddenEntry> {
         self.0.lock().clone()
     }

@@ -44,7 +44,7 @@ pub fn split_revision(location: &str) -> Result<(String, Option<Revision>)> {
     Ok((place, Some(revision)))
 }
 
-/// Returns a path or URL with the revision of an Icechunk repository in its query.
+/// Adds the revision of an Icechunk repository to the query of a path or URL.
 pub fn at_revision(place: String, revision: Option<Revision>) -> String {
     match revision {
         Some(revision) if place.contains('?') => format!("{place}&{revision}"),
@@ -67,13 +67,13 @@ pub fn canonical_location(location: &str) -> String {
 
 /// Returns an absolute path with the symbolic links of its existing part resolved.
 fn resolved(path: &Path) -> PathBuf {
-    // For a folder in an archive, the path continues behind the archive's file.
+    // A folder in an archive cannot be resolved itself, so the longest path that exists is resolved: the archive's.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let resolved = absolute.ancestors().find_map(|there| {
         let rest = absolute.strip_prefix(there).ok()?;
         Some(there.canonicalize().ok()?.join(rest))
     });
-    // A path joined with an empty one ends in a slash.
+    // `components` drops the final slash of a path that was joined with an empty rest.
     resolved.unwrap_or(absolute).components().collect()
 }
 
@@ -105,7 +105,7 @@ fn redacted_url(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Returns the local path of a store's folder or archive, or `None` for a URL.
+/// Returns the local path of a store's folder or archive, or `None` for a URL of a remote store.
 pub fn local_path(location: &str) -> Option<PathBuf> {
     let path = PathBuf::from(local_folder(location)?);
     match zip::location::in_path(&path) {
@@ -118,7 +118,7 @@ pub fn local_path(location: &str) -> Option<PathBuf> {
     }
 }
 
-/// Returns the path of a local location, without the revision of an Icechunk repository. The path may lead into an
+/// Returns the path of a local location without the revision of an Icechunk repository. The path may lead into an
 /// archive. Returns `None` for a URL other than `file:`.
 pub fn local_folder(location: &str) -> Option<String> {
     if location.contains('?')
@@ -133,7 +133,7 @@ pub fn local_folder(location: &str) -> Option<String> {
     }
 }
 
-/// Returns a location with its scheme in lower case.
+/// Returns a path or URL with its scheme in lower case.
 pub fn normalized(location: &str) -> String {
     match scheme(location) {
         Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),

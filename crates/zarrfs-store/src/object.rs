@@ -15,27 +15,26 @@ use zarr_format::error::{Error, Result};
 /// The metadata of an object: everything but its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// File, directory or link.
+    /// Whether the entry is a file, a directory or a link.
     pub kind: EntryKind,
-    /// Length in bytes; 0 for a directory that is not an object as well.
+    /// Length of the object in bytes, or 0 for a directory that is not an object as well.
     pub size: u64,
-    /// Bytes that the object takes on the medium.
+    /// Bytes that the object takes on the disk or in the archive.
     pub stored: u64,
-    /// Time of the last change; `UNIX_EPOCH` if the store does not say.
+    /// Time of the last change, or `UNIX_EPOCH` if the store does not say.
     pub modified: SystemTime,
-    /// Version of the content.
+    /// Version of the object's content.
     pub version: Version,
 }
 
 impl Meta {
-    /// Returns version and length, which identify the content.
     pub(crate) fn content(&self) -> Content {
         let (version, size) = (self.version, self.size);
         Content { version, size }
     }
 
-    /// Whether both may describe the same content. If only one of them has an ETag, size and time are compared, since
-    /// some listings have no ETags.
+    /// Whether two metadata may describe the same content. If only one of them has an ETag, sizes and times are
+    /// compared, since some listings have no ETags.
     pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
         let is_same_time = || {
             let is_one_lasting = self.version.is_lasting() != other.version.is_lasting();
@@ -62,38 +61,37 @@ impl Meta {
     }
 }
 
-/// The type of an entry.
+/// The type of an entry in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// An object.
     File,
-    /// A prefix of other keys.
+    /// A prefix of the keys of other objects.
     Directory,
-    /// A symbolic link that stays inside the store (local stores).
+    /// A symbolic link of a local store that leads to another key of the store.
     Link,
 }
 
-/// An object's bytes.
+/// The bytes of an object, with its version.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The whole object, or the requested range.
+    /// The bytes of the whole object or of the requested range.
     pub bytes: Vec<u8>,
     /// Length of the whole object.
     pub size: u64,
-    /// Version of the content.
+    /// Version of the object's content.
     pub version: Version,
-    /// Time of the last change, if the store sends it.
+    /// Time of the last change, or `None` if the store does not say.
     pub modified: Option<SystemTime>,
 }
 
 impl Object {
-    /// Returns version and length, which identify the content.
     pub(crate) fn content(&self) -> Content {
         let (version, size) = (self.version, self.size);
         Content { version, size }
     }
 
-    /// Returns the metadata that came with the bytes.
+    /// Returns the metadata of the object, as far as they came with its bytes.
     pub(crate) fn meta(&self) -> Meta {
         Meta {
             kind: EntryKind::File,
@@ -104,7 +102,6 @@ impl Object {
         }
     }
 
-    /// Returns an object without bytes that has the metadata `meta`.
     pub(crate) fn without_bytes(meta: &Meta) -> Object {
         Object {
             bytes: Vec::new(),
@@ -115,17 +112,17 @@ impl Object {
     }
 }
 
-/// The part of an object that a request is for.
+/// The range of an object that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From start to end, in bytes; clamped to the object's length.
+    /// The bytes from start to end, as far as the object has them.
     Span(Range<u64>),
     /// The last N bytes.
     Suffix(u64),
 }
 
 impl ByteRange {
-    /// Returns the range of offsets in an object of `size` bytes.
+    /// Returns the start and end of the range in an object of `size` bytes.
     pub fn within(&self, size: u64) -> Range<u64> {
         match self {
             ByteRange::Span(span) => {
@@ -161,8 +158,8 @@ pub(crate) fn check_length(key: &Key, received: Content, known: Content) -> Resu
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end of the object.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
-    /// Fills several buffers with the bytes from `offset` on. Returns the number of bytes, fewer than requested only at
-    /// the end of the object.
+    /// Fills several buffers with the object's bytes from `offset` on. Returns the number of bytes, which is fewer than
+    /// requested only at the end of the object.
     fn read_vectored(
         &self,
         context: &RequestContext,
@@ -182,15 +179,15 @@ pub trait Reader: Send + Sync {
             self.read_at(context, offset, length)
         })
     }
-    /// Returns the present metadata.
+    /// Returns the present metadata of the object.
     fn meta(&self, context: &RequestContext) -> Result<Meta>;
-    /// Returns the local file that contains exactly these bytes, or `None` if there is no such file.
+    /// Returns a local file that contains exactly the object's bytes, or `None` if there is no such file.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
-/// Fills buffers one after the other, until the bytes or the buffers end.
+/// Copies bytes into the buffers, one after the other, until the bytes or the buffers end.
 pub fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     let mut rest = bytes;
     for part in parts {
@@ -200,8 +197,8 @@ pub fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// Reads ascending ranges without overlap by one call of `read`, whose arguments are an offset and a length. The
-/// results share the memory of the buffer that `read` returns. `Invalid` if the ranges overlap or descend.
+/// Reads several ascending ranges by one call of `read`, which takes an offset and a length. The results share the
+/// memory of the buffer that `read` returns. The error is `Invalid` if the ranges overlap or descend.
 pub(crate) fn read_together(
     ranges: &[Range<u64>],
     read: impl FnOnce(u64, usize) -> Result<Vec<u8>>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Key;
 use crate::sync::locks::{Condvar, Mutex};
 
-/// The table of locked paths.
+/// The locked paths, and the threads that wait for them.
 #[derive(Default)]
 pub struct PathLocks {
     table: Mutex<PathTable>,
@@ -20,21 +20,20 @@ pub struct PathLocks {
 #[derive(Default)]
 struct PathTable {
     last_number: u64,
-    /// Holders and waiters, in order of arrival.
+    /// The threads that have locked paths or wait for them, in order of arrival.
     tickets: Vec<PathTicket>,
 }
 
 struct PathTicket {
     number: u64,
     paths: Vec<Key>,
-    /// Whether the lock also covers everything below the paths.
+    /// Whether everything below the paths is locked too.
     with_below: bool,
-    /// When the paths were locked; `None` while the ticket waits.
+    /// When the paths were locked, or `None` while a thread waits for them.
     held_since: Option<Instant>,
 }
 
 impl PathTicket {
-    /// Whether the paths of both tickets overlap.
     fn overlaps(&self, other: &PathTicket) -> bool {
         let is_covered = |own: &Key, path: &Key| {
             own == path
@@ -45,8 +44,8 @@ impl PathTicket {
         own.any(|own| other.paths.iter().any(|path| is_covered(own, path)))
     }
 
-    /// Whether this ticket has held its paths for so long that tickets that wait for them no longer block later
-    /// tickets.
+    /// Whether the paths have been locked for more than a second, so that threads that wait for them no longer block
+    /// threads behind them.
     fn is_held_for_long(&self) -> bool {
         self.held_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(1))
@@ -54,8 +53,8 @@ impl PathTicket {
 }
 
 impl PathTable {
-    /// Whether a ticket must wait: because an overlapping ticket holds its paths, or arrived earlier and does not wait
-    /// for a path that is held for long.
+    /// Whether a thread must wait for its paths: another thread has locked an overlapping path, or waits for an
+    /// overlapping path that is not locked for long.
     fn is_blocked(&self, ticket: &PathTicket) -> bool {
         let others = self
             .tickets
@@ -72,7 +71,7 @@ impl PathTable {
         others.any(|other| other.is_held_for_long() && other.overlaps(ticket))
     }
 
-    /// Locks the paths of a ticket unless it must wait. Returns whether they are locked.
+    /// Locks the paths of a waiting thread unless it must wait longer. Returns whether they are locked.
     fn try_take(&mut self, number: u64) -> bool {
         let place = self
             .tickets
@@ -91,19 +90,21 @@ impl PathTable {
     }
 }
 
-/// Unlocks the paths when it is dropped.
+/// The lock of some paths, which are unlocked when it is dropped.
 pub struct PathGuard<'a> {
     locks: &'a PathLocks,
     number: u64,
 }
 
 impl PathLocks {
-    /// Locks paths and everything below them; waits for tickets with an equal path, an ancestor or a descendant.
+    /// Locks paths and everything below them. Waits until no other thread has locked one of the paths, a path above or
+    /// a path below.
     pub fn lock(&self, paths: &[Key]) -> PathGuard<'_> {
         self.take(paths.to_vec(), true)
     }
 
-    /// Locks paths without their descendants; waits for tickets that cover one of the paths.
+    /// Locks paths, but not what is below them. Waits for other threads that have locked one of the paths, or a path
+    /// above with everything below it.
     pub fn lock_own(&self, paths: &[Key]) -> PathGuard<'_> {
         self.take(paths.to_vec(), false)
     }
@@ -119,7 +120,7 @@ impl PathLocks {
             held_since: None,
         });
         while !table.try_take(number) {
-            // Checks again from time to time whether a path is held for long.
+            // Wakes every 200 ms, since a path that has been locked for long no longer blocks other threads.
             let interval = Duration::from_millis(200);
             self.released.wait_for(&mut table, interval);
         }
@@ -169,7 +170,7 @@ mod tests {
                 let _guard = waiting.lock(&[key(second)]);
                 sender.send(()).unwrap();
             });
-            // The second thread has its ticket and waits.
+            // Wait until the second thread has begun to wait for its lock.
             while locks.table.lock().tickets.len() < 2 {
                 thread::yield_now();
             }

@@ -12,7 +12,7 @@
 //! Several layers over a store cache its answers, and so do their callers, each with the store's TTL. These TTLs must
 //! not add up: an answer from a cache records the time of its request to the store, and a caller that caches the answer
 //! counts its TTL from that time (`StoreInfo::ask`). An answer or an error may depend on many cached answers. The
-//! context collects their ages: if each function returned them, one would be forgotten.
+//! context collects their ages, since functions that return the ages would forget some.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,28 +21,28 @@ use parking_lot::{Mutex, MutexGuard};
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// The deadline of one request.
+/// The time limit of one FUSE request, after which it is refused.
 pub trait RequestLimit: Send + Sync {
-    /// Pauses the deadline; returns false if the request was refused already.
+    /// Pauses the time limit while a change is made. Returns false if the request was refused already.
     fn suspend(&self) -> bool;
 
-    /// Undoes one `suspend`, if nothing was changed.
+    /// Ends one pause of the time limit, if nothing was changed.
     fn resume(&self);
 
-    /// Whether the request is still unanswered.
+    /// Whether the request is still unanswered, so that its work is still needed.
     fn is_waited_for(&self) -> bool;
 }
 
-/// The request that the current work belongs to.
+/// The request for which a thread works: its time limit, whether it may wait, and the age of the answers it uses.
 #[derive(Clone)]
 pub struct RequestContext {
     limit: Option<Arc<dyn RequestLimit>>,
     may_wait: bool,
-    /// Time of the oldest request to the store within the innermost `timed` query.
+    /// Time of the oldest request to the store whose answer the innermost `timed` query has used.
     oldest: Option<Arc<Mutex<Instant>>>,
 }
 
-/// The context of work without a deadline: commands and background work.
+/// The context of work without a time limit: commands and background work.
 pub static UNLIMITED: RequestContext = RequestContext {
     limit: None,
     may_wait: true,
@@ -57,7 +57,7 @@ pub static WITHOUT_WAITING: RequestContext = RequestContext {
 };
 
 impl RequestContext {
-    /// Builds the context of a request with a deadline.
+    /// Builds the context of a request with a time limit.
     pub fn new(limit: Arc<dyn RequestLimit>) -> RequestContext {
         RequestContext {
             limit: Some(limit),
@@ -66,7 +66,7 @@ impl RequestContext {
         }
     }
 
-    /// Returns the same context for a part of the work that must not wait.
+    /// Returns the context for a part of the request's work that must not wait for a store or another thread.
     pub fn without_waiting(&self) -> RequestContext {
         RequestContext {
             may_wait: false,
@@ -74,7 +74,7 @@ impl RequestContext {
         }
     }
 
-    /// Whether the work may wait.
+    /// Whether the work may wait for a store or another thread.
     pub fn may_wait(&self) -> bool {
         self.may_wait
     }
@@ -88,8 +88,8 @@ impl RequestContext {
         Err(would_wait())
     }
 
-    /// Takes a lock that another thread may hold while it waits; `WouldWait` if that is the case and the request may
-    /// not wait.
+    /// Takes a lock that another thread may hold while it waits for a store. Returns `WouldWait` if the lock is not
+    /// free and the request may not wait.
     pub fn lock<'a, T>(&self, lock: &'a Mutex<T>) -> Result<MutexGuard<'a, T>> {
         match lock.try_lock() {
             Some(guard) => Ok(guard),
@@ -97,7 +97,7 @@ impl RequestContext {
         }
     }
 
-    /// Records that a cached answer was requested from the store at `request_time`.
+    /// Records that the request uses a cached answer, which was requested from the store at `request_time`.
     pub fn record_age(&self, request_time: Instant) {
         if let Some(oldest) = &self.oldest {
             let mut oldest = oldest.lock();
@@ -120,12 +120,12 @@ impl RequestContext {
         };
         let answer = query(&context);
         let request_time = *oldest.lock();
-        // A query that contains this one is at least as old as the oldest answer here.
+        // An outer query uses this query's answer, so it is at least as old.
         self.record_age(request_time);
         (answer, request_time)
     }
 
-    /// Takes the right to make a change; `Unavailable` if the request was refused already.
+    /// Takes the permit to make a change. The error is `Unavailable` if the request was refused already.
     pub fn permit_change(&self) -> Result<ChangePermit> {
         if self.limit.as_ref().is_none_or(|limit| limit.suspend()) {
             Ok(ChangePermit(self.limit.clone()))
@@ -135,7 +135,7 @@ impl RequestContext {
         }
     }
 
-    /// Whether the request is still unanswered; always true without a deadline.
+    /// Whether the request is still unanswered, so that its work is still needed. Always true without a time limit.
     pub fn is_waited_for(&self) -> bool {
         self.limit
             .as_ref()
@@ -143,17 +143,18 @@ impl RequestContext {
     }
 }
 
-/// Whether a result is an answer to the request; false only for `WouldWait`.
+/// Whether a result answers the request. Only `WouldWait` does not: the request is repeated by another thread.
 pub fn is_answer<T>(answer: &Result<T>) -> bool {
     !matches!(answer, Err(error) if error.kind() == Kind::WouldWait)
 }
 
-/// Returns the error of a request that may not wait but would have to.
+/// Returns the error for a request that would have to wait for a store or another thread, but may not.
 pub fn would_wait() -> Error {
     Error::new(Kind::WouldWait, "", "the response is not ready")
 }
 
-/// Returns the error of work that stopped because its request was answered already. Other callers must retry.
+/// Returns the error for work that was stopped because its request was already answered. Other callers that joined the
+/// work must retry.
 pub fn abandoned() -> Error {
     Error::new(
         Kind::Interrupted,
@@ -162,12 +163,12 @@ pub fn abandoned() -> Error {
     )
 }
 
-/// The right to make a change now. Dropping it leaves the request without a deadline.
+/// The permit to make a change now. After it is dropped, the request has no time limit any more.
 #[must_use]
 pub struct ChangePermit(Option<Arc<dyn RequestLimit>>);
 
 impl ChangePermit {
-    /// Gives the right back if nothing was changed: the deadline applies again.
+    /// Returns the permit without having changed anything, so that the time limit applies again.
     pub fn give_back(self) {
         if let Some(limit) = &self.0 {
             limit.resume();
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts suspensions; `None` once the request was refused.
+    /// A test limit that counts the pauses, with `None` for a request that was refused.
     struct Counted(Mutex<Option<usize>>);
 
     impl RequestLimit for Counted {
@@ -243,7 +244,7 @@ mod tests {
             context.record_age(at(5));
             let inner = context.timed(at(10), |context| context.record_age(at(4)));
             assert_eq!(inner, ((), at(4)));
-            // Other threads may make parts of the query.
+            // Ages that other threads record for the query count too.
             thread::scope(|scope| {
                 scope.spawn(|| context.record_age(at(3)));
             });

@@ -7,14 +7,14 @@ use rustix::fs::SeekFrom;
 use rustix::io;
 use rustix::io::Errno;
 
-/// Returns the next range of data between `offset` and `end`, or `None` if only a hole is left.
+/// Returns the next range with data between `offset` and `end`, or `None` if the file only has a hole there.
 pub fn next_data(file: &File, offset: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     if offset >= end {
         return Ok(None);
     }
     let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Err(Errno::NXIO) => return Ok(None),
-        // The file system does not support holes.
+        // If the file system does not support holes, everything counts as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Some(offset..end)),
         start => start?,
     };

@@ -58,61 +58,60 @@ use crate::sync::budget::MemoryBudget;
 use crate::{ByteRange, Hints, Key, Login, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Options for opening a store.
+/// Configuration for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreConfig {
-    /// Whether to follow symbolic links that leave a local store.
+    /// Whether symbolic links of a local store are followed out of the store's folder.
     pub follow_symlinks: bool,
-    /// Options for stores on the network.
+    /// Configuration of stores on the network.
     pub remote: RemoteConfig,
     /// The disk cache for stores on the network, if there is one.
     pub disk_cache: Option<Arc<disk_cache::CacheDir>>,
-    /// The budget for cached metadata of stores on the network; by default they have their own.
+    /// The memory budget for cached data and metadata of stores; by default each store has a budget of its own.
     pub memory: Option<Arc<MemoryBudget>>,
-    /// The prefixes below which an Icechunk repository or a reference file may name objects.
+    /// The prefixes of URLs below which the chunks named by an Icechunk repository or a reference file may be read.
     pub virtual_chunks: Vec<VirtualPrefix>,
 }
 
 impl StoreConfig {
-    /// Whether all bytes of the store at a location are on this machine.
+    /// Whether the store at a location, and all objects that it may refer to, are on this machine.
     pub fn is_local(&self, location: &str) -> bool {
         let prefixes = self.virtual_chunks.iter().map(VirtualPrefix::prefix);
         let mut places = prefixes.chain([location]);
         places.all(|place| local_folder(place).is_some())
     }
 
-    /// Returns the budget for the data of a store that are kept in memory. Without a configured budget, returns a new
-    /// one of 512 MiB.
+    /// Returns the configured memory budget, or a new one of 512 MiB.
     fn budget(&self) -> Arc<MemoryBudget> {
         let own = || MemoryBudget::new(512 << 20, Arc::new(Stats::default()));
         self.memory.clone().unwrap_or_else(own)
     }
 }
 
-/// Options for a store on the network.
+/// Configuration of a store on the network.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// Names and values of `--storage-option`; some values are secret.
+    /// Names and values of `--storage-option`. Some values are secret.
     pub options: Vec<(String, String)>,
-    /// Whether to send requests without credentials.
+    /// Whether requests are sent without credentials.
     pub anonymous: bool,
     /// Credentials for web servers.
     pub login: Login,
-    /// Whether a bucket or prefix without keys opens as a store, which the program is about to create.
+    /// Whether a bucket or prefix without keys can be opened: the program is about to create a store there.
     pub may_be_empty: bool,
-    /// URL of the server, unless the cloud's default applies.
+    /// URL of the bucket's server, if it is not the cloud's default.
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub region: Option<String>,
     /// HTTP status for a missing key, in addition to 404.
     pub missing_is: Option<u16>,
-    /// Time limit of a response, and of each piece of its body.
+    /// Time limit for a response to begin, and for each further part of its body to arrive.
     pub timeout: Duration,
     /// Maximum number of concurrent requests.
     pub concurrency: usize,
-    /// TTL of metadata.
+    /// How long cached metadata are used.
     pub metadata_ttl: Duration,
-    /// Folder of the disk cache.
+    /// Folder of the disk cache, or `None` for no disk cache.
     pub cache_dir: Option<PathBuf>,
     /// Limit of the disk cache in bytes.
     pub cache_size: u64,
@@ -138,7 +137,7 @@ impl Default for RemoteConfig {
 }
 
 impl fmt::Debug for RemoteConfig {
-    /// Shows the names of the options, but not their values, which may be secret.
+    /// Shows the names of the storage options, but not their values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
         f.debug_struct("RemoteConfig")
@@ -161,15 +160,15 @@ pub fn open(
     StoreStack::open(context, location, config, stats).map(|stack| stack.store)
 }
 
-/// A store with its layers and the interfaces of the top layer.
+/// An open store, wrapped in its caches and other layers.
 pub struct StoreStack {
-    /// The top layer, for reads and changes.
+    /// The outermost layer, which all reads and changes go through.
     pub store: Arc<dyn Store>,
-    /// Receives hints about reads.
+    /// Receives hints about future reads, to prefetch.
     pub hints: Arc<dyn Hints>,
-    /// The store as a writable file tree, if it is one.
+    /// The store as a writable file tree, or `None` if the store has no files and folders.
     pub tree: Option<Arc<dyn Tree>>,
-    /// The Icechunk repository that the store is a snapshot of, if it is one.
+    /// The Icechunk repository of which the store is a snapshot, or `None`.
     pub repository: Option<Arc<Icechunk>>,
 }
 
@@ -250,7 +249,6 @@ impl StoreStack {
         }
     }
 
-    /// Builds a stack without hints.
     fn plain(store: Arc<dyn Store>) -> StoreStack {
         StoreStack {
             store,
@@ -260,7 +258,7 @@ impl StoreStack {
         }
     }
 
-    /// Returns the store, with read-ahead if a configuration is given.
+    /// Returns the outermost store, which prefetches if `config` is given.
     pub fn reading_ahead(&self, config: Option<ReadaheadConfig>) -> Arc<dyn Store> {
         let store = self.store.clone();
         match config {
@@ -274,8 +272,8 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::CountingStore::new(store, stats.clone()))
 }
 
-/// Opens the disk cache if `--cache-dir` names its folder; `NotADirectory` or `Denied` if that fails. A local store has
-/// no disk cache.
+/// Opens the disk cache of `--cache-dir`, if it is configured and the store is not local. The error is `NotADirectory`
+/// or `Denied`.
 pub fn open_cache_dir(
     location: &str,
     config: &StoreConfig,
@@ -292,7 +290,6 @@ pub fn open_cache_dir(
     }
 }
 
-/// Puts the disk cache over a store, if it is configured.
 fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
     let Some(cache_dir) = &config.disk_cache else {
         return store;
@@ -302,7 +299,6 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
     Arc::new(disk_cache::DiskCache::new(store, namespace))
 }
 
-/// Puts the metadata cache over a store on the network.
 fn with_metadata_cache(
     context: &RequestContext,
     store: Arc<dyn Store>,
@@ -327,8 +323,8 @@ fn with_metadata_cache(
     }
 }
 
-/// Opens a store that is not a local folder, with its layers: the disk cache and the metadata cache for stores on the
-/// network. For an archive, `only` is its key, and no other key need exist.
+/// Opens a store on the network, or in memory, and wraps it in the disk cache and the metadata cache. For a zip
+/// archive, `only` is its key, and no other key needs to exist.
 fn open_remote(
     context: &RequestContext,
     location: &str,
@@ -341,7 +337,7 @@ fn open_remote(
         return Ok(StoreStack::plain(store));
     }
     let store = match only {
-        // An archive is a single object, and it is an error already if that object is missing.
+        // An archive has no root document to watch; its absence is an error anyway.
         Some(_) => store,
         None => Arc::new(LivenessStore::new(store)),
     };
@@ -349,7 +345,7 @@ fn open_remote(
     Ok(with_metadata_cache(context, store, config))
 }
 
-/// Opens the store at a URL, without layers over it but the counters.
+/// Opens the store at a URL, wrapped only in the layer that counts requests.
 fn open_url(
     location: &str,
     only: Option<&Key>,
@@ -380,7 +376,6 @@ fn open_url(
     }
 }
 
-/// The store that is being opened.
 struct Opening<'a> {
     context: &'a RequestContext,
     location: &'a str,
@@ -389,13 +384,14 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the store at a URL: the keys as stored, or a revision of the Icechunk repository there.
+    /// Opens the store at a URL. If it is an Icechunk repository, opens the given or default revision.
     fn remote_store(&self, revision: Option<Revision>) -> Result<StoreStack> {
         if scheme(self.location).is_some_and(|(scheme, _)| scheme == "memory") {
             return open_remote(self.context, self.location, None, self.config, self.stats);
         }
         let store = match open_url(self.location, None, self.config, self.stats) {
-            // A server that does not list names may still have the files of the branch.
+            // A server without listings may still have the repository's files, whose names follow from the branch or
+            // tag.
             Err(error) => match &revision {
                 Some(revision) => self.files_of(revision).ok_or_else(|| {
                     let why = format!(
@@ -418,7 +414,7 @@ impl Opening<'_> {
         let stack = with_metadata_cache(self.context, cached, self.config);
         match self.revision_of(&*stack.store, None)? {
             Some(revision) => self.icechunk(store, revision),
-            // The request for `.zmetadata` is made only if the name says that it is a folder of Parquet files.
+            // `.zmetadata` is only requested if the URL's name ends like that of a folder of Parquet references.
             None if self.is_named_parquet() => match self.reference_folder(&stack.store)? {
                 Some(references) => Ok(references),
                 None => Ok(stack),
@@ -427,7 +423,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens a store of which only the files of this revision need exist; `None` if it has no such files.
+    /// Opens a store for the files of a revision; no other key needs to exist. Returns `None` if the revision has no
+    /// file there.
     fn files_of(&self, revision: &Revision) -> Option<Arc<dyn Store>> {
         let branch = format!("refs/{}.{}/ref.json", revision.kind(), revision.name());
         ["repo", &branch].into_iter().find_map(|key| {
@@ -436,27 +433,27 @@ impl Opening<'_> {
         })
     }
 
-    /// Returns the revision to show if the store is an Icechunk repository: the wanted one, or the default one if the
-    /// root has the files of a repository but no Zarr metadata.
+    /// Returns the revision to open if the store is an Icechunk repository: `wanted`, or the default one if the root
+    /// has the files of a repository but no Zarr metadata.
     fn revision_of(&self, store: &dyn Store, wanted: Option<Revision>) -> Result<Option<Revision>> {
         if wanted.is_some() || !store.info().lists {
             return Ok(wanted);
         }
         for name in ["zarr.json", ".zgroup", ".zarray"] {
             let key = Key::new(name)?;
-            // The object may exist although the listing that `head` needs fails.
+            // `head` lists names on some servers. If that fails, the object itself may still be readable.
             let found = store.head(self.context, &key).map(|meta| meta.is_some());
             let exists = || Ok(store.version(self.context, &key)?.is_some());
             match found.or_else(|_| exists()) {
                 Ok(false) => {}
                 Ok(true) => return Ok(None),
-                // Servers that hide names with a dot may refuse requests for them. The files of a repository have no
-                // such names.
+                // A server that hides names with a dot may refuse requests for them, which says nothing about a
+                // repository.
                 Err(_) if name.starts_with('.') => {}
                 Err(error) => return Err(error),
             }
         }
-        // If this fails, the open fails: otherwise the files of a repository would be shown as a store.
+        // An error fails the open: otherwise the repository's own files would be shown as a store.
         let is_one = is_repository(self.context, store)?;
         Ok(is_one.then(Revision::default))
     }
@@ -479,7 +476,7 @@ impl Opening<'_> {
         })
     }
 
-    /// Opens the reference file that is a local file; `None` if the file contains anything else.
+    /// Opens a local file as a kerchunk reference file, or returns `None` if it is no reference file.
     fn local_reference_file(
         &self,
         base: &Arc<dyn Store>,
@@ -497,7 +494,7 @@ impl Opening<'_> {
             .map(Some)
     }
 
-    /// Opens the reference file that the path of a URL contains; `None` if it contains none.
+    /// Opens the kerchunk reference file in the path of a URL, or returns `None` if there is none.
     fn remote_reference_file(&self) -> Result<Option<StoreStack>> {
         let name = redacted(self.location);
         let found = zip::location::json_in_url(self.location);
@@ -519,7 +516,7 @@ impl Opening<'_> {
         });
         let (base, content) = match head {
             Ok(Some(found)) => found,
-            // A folder may have a name that ends in `.json`, too.
+            // The name that ends in `.json` may be a folder.
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error.about(&name)),
@@ -536,7 +533,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens the folder `inner` of the reference file `key` of the store `base`, whose path or URL is `folder`.
+    /// Opens the folder `inner` of the kerchunk reference file `key` in the store `base`, whose path or URL is
+    /// `folder`.
     fn reference_file(
         &self,
         base: Arc<dyn Store>,
@@ -554,14 +552,14 @@ impl Opening<'_> {
         Ok(StoreStack::plain(store))
     }
 
-    /// Whether the last name in the path of a URL ends like the name of a folder of Parquet files.
+    /// Whether the last name in the URL's path ends in `.parq` or `.parquet`, as a folder of Parquet references does.
     fn is_named_parquet(&self) -> bool {
         let path = self.location.split(['?', '#']).next().unwrap_or_default();
         let name = path.trim_end_matches('/').to_ascii_lowercase();
         name.ends_with(".parq") || name.ends_with(".parquet")
     }
 
-    /// Opens a store that is a folder of Parquet files with references; `None` if it is an ordinary store.
+    /// Opens a folder of Parquet files with kerchunk references, or returns `None` if the store is an ordinary one.
     fn reference_folder(&self, store: &Arc<dyn Store>) -> Result<Option<StoreStack>> {
         let location = ReferenceLocation {
             base: store.clone(),
@@ -581,7 +579,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Returns the objects that references may name: those of `repository`, and those below the allowed prefixes.
+    /// Returns the objects whose bytes references may name: those in `repository`, and those below the prefixes that
+    /// the user allows.
     fn targets(&self, repository: Option<Arc<dyn Store>>) -> Arc<Targets> {
         let (config, stats) = (self.config.clone(), self.stats.clone());
         let open = move |context: &RequestContext, prefix: &VirtualPrefix, key: &Key| {
@@ -604,8 +603,8 @@ impl Opening<'_> {
     }
 }
 
-/// Returns the error for a URL at which no store was found, if a file is there whose format is known by its first bytes.
-/// Makes requests, so call it only before the error is shown.
+/// Returns the error for a URL at which no store was found, if there is a file whose format its first bytes tell. Sends
+/// requests, so it is only called when the open has failed.
 pub fn error_of_file(
     context: &RequestContext,
     location: &str,
@@ -623,7 +622,6 @@ pub fn error_of_file(
     what_is(&head.bytes).map(|what| not_a_store(&redacted(location), what))
 }
 
-/// Returns the first bytes of a local file, or `None` if it cannot be read.
 fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let file = File::open(path).ok()?;
@@ -631,7 +629,7 @@ fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Returns the error for a file that was given in place of a store.
+/// Returns the error for a location that is not a store but the file `what`.
 fn not_a_store(name: &str, what: &str) -> Error {
     Error::new(
         Kind::NotADirectory,
@@ -640,7 +638,7 @@ fn not_a_store(name: &str, what: &str) -> Error {
     )
 }
 
-/// Describes a file that was given in place of a store by its first bytes.
+/// Names the format of a file that was given in place of a store, by its first bytes.
 fn what_is(head: &[u8]) -> Option<&'static str> {
     let begins = |start: &[u8]| head.starts_with(start);
     let text = String::from_utf8_lossy(head);

@@ -1,7 +1,7 @@
 //! Counters of a mount, their JSON form, and the failure log.
 //!
-//! Counting is one relaxed atomic addition. The text has a fixed length, so that the size of `stats.json` is the same
-//! in stat and read.
+//! Counting is one relaxed atomic addition. The JSON text has a fixed length, so that `stat` and `read` of `stats.json`
+//! agree about its size.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
@@ -9,27 +9,27 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::failure_log::FailureLog;
 
-/// A counter or gauge; its field in `Stats` says what it counts.
+/// A counter or gauge of a mount, as a field of `Stats`.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`.
+    /// Adds `n` to the counter.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// Subtracts `n`; for gauges.
+    /// Subtracts `n` from the gauge.
     pub fn sub(&self, n: u64) {
         self.0.fetch_sub(n, Relaxed);
     }
 
-    /// Sets the number.
+    /// Sets the gauge to `n`.
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
-    /// Returns the number.
+    /// Returns the present value of the counter.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -37,16 +37,16 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// All counters; the last word of a name is its unit.
+        /// All counters of a mount. The last word of a counter's name is its unit.
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: Counter,)+
-            /// The most recent failures.
+            /// The recent failures of the mount.
             pub failures: FailureLog,
         }
 
         impl Stats {
-            /// Returns names and numbers in the order of declaration.
+            /// Returns the names and values of all counters, in the order of declaration.
             pub fn snapshot(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get())),+]
             }
@@ -65,13 +65,13 @@ counters! {
     readdir_requests,
     /// FUSE read requests.
     read_requests,
-    /// Bytes returned to readers.
+    /// Bytes returned by FUSE read requests.
     read_bytes,
-    /// Reads that the event loop answered from memory.
+    /// FUSE read requests that the event loop answered from memory, without another thread.
     read_immediate_requests,
     /// FUSE write requests.
     write_requests,
-    /// Bytes in write requests.
+    /// Bytes in FUSE write requests.
     write_bytes,
     /// Requests that ended with an errno other than ENOENT.
     error_requests,
@@ -85,7 +85,7 @@ counters! {
     store_list_requests,
     /// Requests to the store to put an object.
     store_put_requests,
-    /// Bytes of the objects that were put.
+    /// Bytes of the objects that were put to the store.
     store_put_bytes,
     /// Requests to the store to erase an object.
     store_erase_requests,
@@ -95,7 +95,7 @@ counters! {
     store_nanoseconds,
     /// Disk cache (`--cache-dir`): objects and ranges found.
     disk_hit_requests,
-    /// Disk cache: bytes of the hits.
+    /// Disk cache: bytes of the objects and ranges found.
     disk_hit_bytes,
     /// Disk cache: objects and ranges not found.
     disk_miss_requests,
@@ -105,7 +105,7 @@ counters! {
     disk_evicted_entries,
     /// Disk cache: entries with a wrong checksum.
     disk_corrupt_entries,
-    /// Disk cache: bytes held by all processes together.
+    /// Disk cache: bytes in the cache folder, which all processes share.
     disk_held_bytes,
     /// Disk cache: the limit that `--cache-size` sets.
     disk_limit_bytes,
@@ -121,21 +121,22 @@ counters! {
     cache_evicted_chunks,
     /// Chunks decoded, repetitions included.
     decoded_chunks,
-    /// Chunks decoded again because memory had no room to keep them.
+    /// Chunks decoded again after they were evicted from memory.
     decoded_again_chunks,
-    /// Bytes of decoded chunks.
+    /// Bytes of all decoded chunks.
     decoded_bytes,
-    /// Bytes of answers copied out of several chunks; other answers are slices of one decoded chunk.
+    /// Bytes of read answers that were copied, because they span several chunks. An answer from one chunk is a slice of
+    /// the decoded chunk.
     copied_bytes,
-    /// Chunks encoded and stored.
+    /// Chunks encoded and written to the store.
     encoded_chunks,
     /// Missing chunks, which read as the fill value.
     missing_chunks,
     /// Chunks prefetched.
     prefetched_chunks,
-    /// Memory held now, mostly decoded chunks and chunks in flight; pooled free buffers do not count.
+    /// Memory in use now, mostly decoded chunks and requests in flight. Freed buffers in the pool do not count.
     memory_held_bytes,
-    /// Peak of the memory held.
+    /// The most memory that was in use at once.
     memory_peak_bytes,
     /// The limit that `--memory` sets.
     memory_budget_bytes,
@@ -148,7 +149,7 @@ impl Stats {
         let counters = self.snapshot();
         for (place, (name, number)) in counters.iter().enumerate() {
             let comma = if place + 1 == counters.len() { "" } else { "," };
-            // Writing to a String cannot fail.
+            // `writeln!` to a `String` cannot fail.
             let _ = writeln!(out, "  \"{name}\": {number:>20}{comma}");
         }
         out.push_str("}\n");

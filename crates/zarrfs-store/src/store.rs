@@ -20,11 +20,11 @@ use zarr_format::error::{Error, Kind, Result};
 /// `get`, `get_range`, `version`, `etag` and `open` use the object. `head` and `list` show a `Directory` with the size
 /// and version of the object, so that a path can reach the keys below. A store may omit such objects if it says so.
 pub trait Store: Send + Sync {
-    /// Returns a whole object of at most `limit` bytes (`TooLarge` if it is longer), or `None` if the key is missing or
-    /// only a prefix.
+    /// Returns a whole object, or `None` if the key is missing or only a prefix. The error is `TooLarge` if the object
+    /// has more than `limit` bytes.
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>>;
 
-    /// Returns a part of an object, or `None` if the key is missing or only a prefix.
+    /// Returns a range of an object, or `None` if the key is missing or only a prefix.
     fn get_range(
         &self,
         context: &RequestContext,
@@ -32,16 +32,16 @@ pub trait Store: Send + Sync {
         range: ByteRange,
     ) -> Result<Option<Object>>;
 
-    /// Returns the metadata, or `None` if the key is missing. A prefix of other keys is a `Directory`, even if it is an
-    /// object as well. If the context may not wait, the answer comes from memory or is `WouldWait`.
+    /// Returns the metadata of a key, or `None` if the key is missing. A prefix of other keys is a `Directory`, even if
+    /// it is an object as well. If the context may not wait, the answer comes from memory, or the error is `WouldWait`.
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>>;
 
     /// Returns the version of an object, or `None` if the key is missing or only a prefix. Cheaper than `head` in
     /// stores that need separate requests for objects and prefixes.
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>>;
 
-    /// Opens an object for reading; `NotFound` if it is missing. `known`, recent metadata of this store, may save a
-    /// request; reads fail with `Changed` if the version differs by then.
+    /// Opens an object for reading. The error is `NotFound` if it is missing. `known`, recent metadata from this store,
+    /// may save a request; if the object has another version by then, reads fail with `Changed`.
     fn open(
         &self,
         context: &RequestContext,
@@ -49,8 +49,8 @@ pub trait Store: Send + Sync {
         known: Option<&Meta>,
     ) -> Result<Arc<dyn Reader>>;
 
-    /// Lists the direct children of a prefix; `NotADirectory` for an object, `NotFound` if the prefix is missing or
-    /// below an object.
+    /// Lists the direct children of a prefix. The error is `NotADirectory` for an object, or `NotFound` if the prefix
+    /// is missing or below an object.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>>;
 
     /// Lists all objects below a prefix, from the folder `from` or an earlier one on. Returns `None` if listing each
@@ -64,7 +64,7 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the target of a symbolic link; `Invalid` if the key is not a link.
+    /// Returns the target of a symbolic link. The error is `Invalid` if the key is not a link.
     fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(key, "not a symbolic link"))
     }
@@ -74,11 +74,11 @@ pub trait Store: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the ETag of an object, or `None` if the key is missing or only a prefix. Never from a cache.
+    /// Returns the present ETag of an object, never a cached one, or `None` if the key is missing or only a prefix.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>>;
 
-    /// Puts an object atomically if the condition holds (`Changed` if not). Returns the new ETag. `ReadOnly` in a store
-    /// that cannot be changed.
+    /// Puts an object atomically if the condition holds, and returns the new ETag. The error is `Changed` if the
+    /// condition does not hold, or `ReadOnly` if the store cannot be changed.
     fn put(
         &self,
         _context: &RequestContext,
@@ -89,8 +89,8 @@ pub trait Store: Send + Sync {
         Err(self.info().read_only(key))
     }
 
-    /// Puts a chunk like `put`. A store that commits changes later records the metadata that the chunk was encoded by,
-    /// as a precondition of the commit.
+    /// Puts a chunk if the condition holds. A store that commits changes later also records the metadata by which the
+    /// chunk was encoded, as a precondition of the commit.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -102,70 +102,70 @@ pub trait Store: Send + Sync {
         self.put(context, key, body, condition)
     }
 
-    /// Erases an object if the condition holds (`Changed` if not). A missing object is an error only if the condition
-    /// demands one. `ReadOnly` in a store that cannot be changed.
+    /// Erases an object if the condition holds. The error is `Changed` if the condition does not hold, or `ReadOnly` if
+    /// the store cannot be changed. A missing object is an error only if the condition demands an object.
     fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
         Err(self.info().read_only(key))
     }
 
-    /// Removes an empty folder, in stores that have folders in addition to keys.
+    /// Removes an empty folder, in a store such as a local folder that has folders in addition to keys.
     fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
         Ok(())
     }
 
-    /// Makes all puts and erasures durable against a loss of power; a no-op if the store's answers guarantee that
-    /// already.
+    /// Makes all puts and erasures durable against a loss of power. Does nothing if the store has made them durable
+    /// before it returned.
     fn sync(&self, _context: &RequestContext) -> Result<()> {
         Ok(())
     }
 
-    /// Drops the cached answers for a key whose bytes cannot be decoded, and the cached answer for `range`: a proxy may
-    /// have truncated the response with a correct Content-Length and the right version. Makes no request.
+    /// Drops the cached bytes of a key whose bytes cannot be decoded, and those of `range`: a proxy may have truncated
+    /// the response with a correct Content-Length and the right version. Makes no request.
     fn drop_cached(&self, _key: &Key, _range: Option<&ByteRange>) {}
 
     /// Returns the properties of the store.
     fn info(&self) -> &StoreInfo;
 }
 
-/// The TTL of objects that never change: no mount lives that long.
+/// The TTL of objects that never change: 100 years.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Properties of a store as a whole. A layer passes on those of the store below it, or a changed copy.
+/// Properties of a store as a whole. A layer returns those of the wrapped store, or a changed copy.
 #[derive(Clone)]
 pub struct StoreInfo {
-    /// Whether `list` works and `head` finds prefixes: some stores cannot list their keys.
+    /// Whether the store can list its keys, so that `list` works and `head` finds prefixes.
     pub lists: bool,
-    /// Number of keys to request or change concurrently.
+    /// Number of keys that a caller should request or change concurrently.
     pub concurrency: usize,
     /// TTL of cached metadata. A change made through the store invalidates them earlier.
     pub freshness: Duration,
     /// The local folder that holds the store, if there is one.
     pub folder: Option<PathBuf>,
-    /// Distinguishes the store from other stores with the same URL. It is the bucket's server, if options, the
-    /// environment or a profile name it, or a digest of the credentials for a web server.
+    /// Distinguishes stores with the same URL. It is the bucket's server if options, the environment or a profile name
+    /// it, or a digest of the credentials for a web server.
     pub server: Option<Arc<str>>,
-    /// Why the store is read-only, and the remedy; `None` if it can be changed.
+    /// Why the store is read-only, and the remedy, or `None` if the store can be changed.
     pub unchangeable: Option<&'static str>,
-    /// The layout of an archive with the name `.ozx`.
+    /// What RFC-9 of OME-NGFF recommends for an archive with the name `.ozx`, as found in this archive.
     pub ozx_layout: Option<Arc<ArchiveLayout>>,
-    /// Entries of the store that have no key.
+    /// Entries of an archive or bucket that no listing shows.
     pub hidden_entries: Arc<HiddenEntries>,
     /// Log of the changes made through the store.
     pub changes: Arc<ChangeLog>,
-    /// Number of times that the whole store was replaced.
+    /// Number of times that the whole store was replaced, as an open zip archive may be.
     pub archive_generation: Arc<ArchiveGeneration>,
-    /// Whether the server honours range requests; otherwise a request for a part may fetch the whole object.
+    /// Whether the server honours range requests. If not, a request for a range may fetch the whole object.
     pub sends_parts: Arc<AtomicBool>,
-    /// The clock for TTLs.
+    /// The clock by which TTLs are measured.
     pub clock: Clock,
 }
 
 impl StoreInfo {
-    /// Describes a store that can list its keys and has no changes yet.
+    /// Returns the properties of a writable store that can list its keys.
     pub fn new(freshness: Duration) -> StoreInfo {
         StoreInfo {
             lists: true,
-            // The number for local stores; network stores set their own.
+            // The default for local stores; stores on the network set another number.
             concurrency: 16,
             freshness,
             folder: None,
@@ -180,8 +180,8 @@ impl StoreInfo {
         }
     }
 
-    /// Runs a query. Returns the answer and its stamp, whose time is earlier than now if a layer answers from its
-    /// cache.
+    /// Runs a query of the store. Returns the answer, with the time of its request, which is earlier than now if a
+    /// cache answers, and the position of the change log before the query.
     pub fn ask<T>(
         &self,
         context: &RequestContext,
@@ -198,7 +198,7 @@ impl StoreInfo {
         )
     }
 
-    /// Returns `ReadOnly` if the store cannot be changed; `name` is the subject of the error.
+    /// Returns `ReadOnly` if the store cannot be changed. The error is about the file or key `name`.
     pub fn check_changeable(&self, name: &str) -> Result<()> {
         match self.unchangeable {
             Some(why) => Err(Error::new(Kind::ReadOnly, name, why)),
@@ -206,7 +206,7 @@ impl StoreInfo {
         }
     }
 
-    /// Returns the error of a change of `key` in a store that cannot be changed.
+    /// Returns the error for a change of `key` in a read-only store.
     fn read_only(&self, key: &Key) -> Error {
         let why = self.unchangeable.unwrap_or("the store is read-only");
         Error::new(Kind::ReadOnly, key, why)
@@ -218,7 +218,7 @@ impl StoreInfo {
         self.freshness.saturating_sub(age)
     }
 
-    /// Whether the store is immutable: the user gave a TTL of at least a year.
+    /// Whether the objects count as immutable: the user gave a TTL of at least a year.
     pub(crate) fn never_changes(&self) -> bool {
         self.freshness >= Duration::from_secs(365 * 24 * 3600)
     }
@@ -229,39 +229,40 @@ impl StoreInfo {
     }
 }
 
-/// Takes hints about future reads of a store, and gives answers that need no request.
+/// Takes hints about future reads of a store, and returns cached answers.
 ///
 /// A hint never changes a result, only its latency.
 pub trait Hints: Send + Sync {
-    /// Prefetches documents that will be read soon; a store on the network may fetch them concurrently. Returns at
-    /// once; the reads report the errors.
+    /// Prefetches metadata documents that will be read soon, and returns at once. Errors are ignored, since the reads
+    /// will report them.
     fn prefetch(&self, keys: &[Key]);
 
-    /// Announces queries about everything below these folders of `top`. A store on the network may list them with a few
-    /// requests, and returns when that is done; the queries report the errors.
+    /// Announces that everything below the given folders, all of them in `top`, will be listed and queried. A store on
+    /// the network may list it with few requests before this method returns. Errors are ignored, since the queries will
+    /// report them.
     fn prefetch_below(&self, _context: &RequestContext, _top: &Key, _folders: &[Key]) {}
 
-    /// Returns all objects below a folder, like a recursive listing, or `None` if that needs a request.
+    /// Returns all objects below a folder, or `None` if they are not all cached.
     fn cached_below(&self, _context: &RequestContext, _folder: &Key) -> Option<Vec<(Key, Meta)>> {
         None
     }
 }
 
-/// The hints of a store without prefetching.
+/// Ignores all hints, for a store that does not prefetch.
 pub struct NoHints;
 
 impl Hints for NoHints {
     fn prefetch(&self, _keys: &[Key]) {}
 }
 
-/// An answer from memory: unknown, known to be missing, or a value.
+/// What a cache says about a key: unknown, missing, or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence<T> {
-    /// Not in memory; only a request to the store can tell.
+    /// The cache has no answer, so only a request to the store can tell.
     Unknown,
-    /// Known to be missing.
+    /// The key is known to be missing.
     Missing,
-    /// Known to exist, with this value.
+    /// The key is known to exist, and has this value.
     Is(T),
 }
 
@@ -285,7 +286,7 @@ impl<T> Presence<T> {
 }
 
 impl<T> From<Result<Option<T>>> for Presence<T> {
-    /// Converts a fallible answer: an error is `Unknown`.
+    /// Converts the result of a query of the cache: an error is `Unknown`.
     fn from(answer: Result<Option<T>>) -> Presence<T> {
         answer.map_or(Presence::Unknown, Presence::from)
     }

@@ -10,12 +10,12 @@ use crate::request_context::RequestContext;
 use crate::{Key, Meta};
 use zarr_format::error::{Error, Result};
 
-/// The POSIX attributes that `stat` shows in addition to size and version.
+/// The POSIX attributes of a file that `stat` shows in addition to size and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posix {
     /// Type and permission bits, as in `st_mode`.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
@@ -25,19 +25,18 @@ pub struct Posix {
     pub accessed: SystemTime,
     /// Time of the last change of content or attributes.
     pub changed: SystemTime,
-    /// Inode number of the file that stores the attributes.
+    /// Inode number of the local file in which the attributes are stored.
     pub identity: u64,
 }
 
-/// The attributes of a path.
+/// The metadata and POSIX attributes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Type, size, time and version.
+    /// Type, size, time of the last change, and version of the content.
     pub meta: Meta,
-    /// The stored owner, mode and times; `None` if the mount's defaults apply.
+    /// The owner, mode and times that are stored for the path, or `None` if the defaults of the mount apply.
     pub posix: Option<Posix>,
-    /// Identifies the file. It stays the same across renames and writes in place, and differs if another file takes the
-    /// name.
+    /// Identifies the file: the same across renames and writes in place, and different if another file takes the name.
     pub content: u64,
 }
 
@@ -55,13 +54,13 @@ pub struct Credentials {
 /// A timestamp to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// This time.
+    /// The given time.
     At(SystemTime),
     /// The present time.
     Now,
 }
 
-/// Attributes to set; `None` leaves an attribute unchanged.
+/// The attributes of a file to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
     /// Permission bits.
@@ -92,20 +91,20 @@ pub enum OpenMode {
 /// The behaviour of a rename if the target exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replaces the target: a file by a file, an empty directory by a directory.
+    /// Replaces an existing target: a file by a file, an empty directory by a directory.
     Replace,
-    /// Fails with `Exists`.
+    /// Fails with `Exists` if the target exists.
     NoReplace,
 }
 
 /// Whether an extended attribute may or must exist before it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Creates or replaces it.
+    /// Creates or replaces the attribute.
     Any,
-    /// `Exists` if it exists.
+    /// The error is `Exists` if the attribute exists.
     Create,
-    /// `NoAttribute` if it does not exist.
+    /// The error is `NoAttribute` if the attribute does not exist.
     Replace,
 }
 
@@ -126,23 +125,23 @@ pub struct FreeSpace {
     pub free_files: u64,
 }
 
-/// A file that is open for writing; reads see what was written.
+/// A file that is open for writing. Reads return what was written.
 pub trait TreeFile: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
-    /// Writes all of `bytes` at `offset`; a gap before it reads as zeros. If the context may not wait, returns
-    /// `WouldWait` and changes nothing where the write would block.
+    /// Writes all of `bytes` at `offset`; a gap between the file's end and `offset` reads as zeros. If the context may
+    /// not wait and the write would block, the error is `WouldWait` and nothing is changed.
     fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()>;
     /// Writes all of `bytes` at the present end of the file.
     fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
         self.write_at(context, self.stat(context)?.meta.size, bytes)
     }
-    /// Writes back pages that a program changed through mmap: their unchanged bytes are those read earlier, and may be
-    /// stale.
+    /// Writes pages that a program changed through mmap. The bytes that the program did not change are as old as the
+    /// read that filled the pages, and may be stale.
     fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_at(context, offset, bytes)
     }
-    /// Records that the kernel has dropped its pages of the file, which it does after `flush` or `sync` failed.
+    /// Records that the kernel has dropped its cached pages of the file, as it does after `flush` or `sync` failed.
     fn mark_pages_dropped(&self) {}
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
@@ -161,24 +160,24 @@ pub trait TreeFile: Send + Sync {
     fn flush(&self, context: &RequestContext) -> Result<()>;
     /// Stores all writes so that they survive a loss of power.
     fn sync(&self, context: &RequestContext) -> Result<()>;
-    /// Called while the file is open, before this process ends: stores the writes that would otherwise be lost. An
-    /// error says what happens to writes that cannot be stored.
+    /// Stores the writes that would be lost when this process ends, while the file is still open. An error says what
+    /// happens to writes that cannot be stored.
     fn end(&self, context: &RequestContext) -> Result<()> {
         self.flush(context)
     }
-    /// Returns the present attributes, even if the file was unlinked.
+    /// Returns the file's present attributes, even if its name was removed.
     fn stat(&self, context: &RequestContext) -> Result<Stat>;
-    /// Sets attributes.
+    /// Sets attributes of the file.
     fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()>;
 }
 
-/// A writable file tree.
+/// A tree of files and folders that can be changed like a POSIX file system.
 pub trait Tree: Send + Sync {
-    /// Identifies the tree: a rename cannot cross trees.
+    /// Identifies the tree, since a file cannot be renamed into another tree.
     fn identity(&self) -> usize;
     /// Returns the attributes of a path, or `None` if it is missing.
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>>;
-    /// Creates and opens a regular file; `Exists` if the path exists.
+    /// Creates and opens a regular file. The error is `Exists` if the path exists.
     fn create(
         &self,
         context: &RequestContext,
@@ -192,13 +191,13 @@ pub trait Tree: Send + Sync {
         path: &Key,
         mode: OpenMode,
     ) -> Result<Arc<dyn TreeFile>>;
-    /// Sets attributes, of directories too; does not follow links.
+    /// Sets attributes of a file or directory. Does not follow symbolic links.
     fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()>;
     /// Creates an empty directory.
     fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()>;
     /// Removes a file name.
     fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()>;
-    /// Removes an empty directory; `NotEmpty` otherwise.
+    /// Removes an empty directory. The error is `NotEmpty` if the directory has entries.
     fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()>;
     /// Renames the file or folder `from` to `to`.
     fn rename(
@@ -218,7 +217,7 @@ pub trait Tree: Send + Sync {
     ) -> Result<()> {
         Err(unsupported(path, "symbolic links"))
     }
-    /// Creates a second file at `to` with the bytes of `from`; `Exists` if `to` exists.
+    /// Creates a second file at `to` with the bytes of `from`, like a hard link. The error is `Exists` if `to` exists.
     fn link(&self, _context: &RequestContext, _from: &Key, to: &Key) -> Result<()> {
         Err(unsupported(to, "hard links"))
     }
@@ -226,7 +225,7 @@ pub trait Tree: Send + Sync {
     fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
         Ok(())
     }
-    /// Returns an extended attribute, or `None` if it is not set.
+    /// Returns an extended attribute of a path, or `None` if it is not set.
     fn attribute(
         &self,
         _context: &RequestContext,
@@ -235,11 +234,11 @@ pub trait Tree: Send + Sync {
     ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
-    /// Returns the names of all extended attributes.
+    /// Returns the names of all extended attributes of a path.
     fn attributes(&self, _context: &RequestContext, _path: &Key) -> Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
     }
-    /// Sets an extended attribute.
+    /// Sets an extended attribute of a path.
     fn set_attribute(
         &self,
         _context: &RequestContext,
@@ -250,11 +249,11 @@ pub trait Tree: Send + Sync {
     ) -> Result<()> {
         Err(unsupported(path, "extended attributes"))
     }
-    /// Removes an extended attribute; `NoAttribute` if it is not set.
+    /// Removes an extended attribute of a path. The error is `NoAttribute` if it is not set.
     fn remove_attribute(&self, _context: &RequestContext, path: &Key, _name: &[u8]) -> Result<()> {
         Err(unsupported(path, "extended attributes"))
     }
-    /// Returns the free space.
+    /// Returns the free space of the tree, for `statfs`.
     fn free_space(&self) -> Result<FreeSpace>;
 }
 

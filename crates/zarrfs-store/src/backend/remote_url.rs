@@ -13,19 +13,18 @@ use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
 use zarr_format::error::{Error, Result};
 
-/// A network URL to open.
+/// The URL of a store on the network, in parts.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteUrl<'a> {
     pub(crate) scheme: &'a str,
-    /// The part after the scheme and its colon.
+    /// The part of the URL after the scheme and its colon.
     pub(crate) rest: &'a str,
     /// The name of the store in messages, without secrets.
     pub(crate) display_name: &'a str,
-    /// The key of an archive: the only key that must exist.
+    /// The key of the zip archive, if the store is opened for an archive: no other key needs to exist.
     pub(crate) only: Option<&'a Key>,
 }
 
-/// Whether URLs with this scheme can be opened here.
 pub(crate) fn has_scheme(scheme: &str) -> bool {
     is_http(scheme) || bucket::has_scheme(scheme)
 }
@@ -66,8 +65,8 @@ pub(crate) fn open(
     let url = format!("{scheme}:{rest}");
     let host = Url::parse(&url).ok();
     let host = host.as_ref().and_then(Url::host_str);
-    // If the URL cannot be opened as a bucket, its server may still serve the objects as files. If there are
-    // credentials for a web server of this host, the URL is not opened as a bucket, which would not be sent them.
+    // If the URL cannot be opened as a bucket, its server may still serve the objects as files. A URL whose host has
+    // web-server credentials is never opened as a bucket, because they would not be sent to it.
     if !host.is_some_and(|host| config.login.is_for(host))
         && let Some(bucket) = BucketStore::open_cloud_url(&url, display_name, config, stats)
     {

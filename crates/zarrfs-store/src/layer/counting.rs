@@ -19,20 +19,21 @@ use crate::{
 };
 use zarr_format::error::Result;
 
-/// A store that updates the counters `store_*`.
+/// A store that counts the requests to the store below it in the counters `store_*`.
 pub struct CountingStore {
     inner: Arc<dyn Store>,
     stats: Arc<Stats>,
 }
 
 impl CountingStore {
-    /// Wraps a store.
+    /// Wraps a store, and counts its requests in `stats`.
     pub fn new(inner: Arc<dyn Store>, stats: Arc<Stats>) -> CountingStore {
         CountingStore { inner, stats }
     }
 }
 
-/// Runs a request to the store and counts its time; `WouldWait` if the context may not wait.
+/// Runs a request to the store and counts the time that it takes. The error is `WouldWait` if the caller may not wait
+/// for requests.
 fn timed<T>(
     context: &RequestContext,
     stats: &Stats,
@@ -46,7 +47,6 @@ fn timed<T>(
     answer
 }
 
-/// Counts a request for bytes.
 fn counted(stats: &Stats, answer: Result<Option<Object>>) -> Result<Option<Object>> {
     stats.store_get_requests.add(1);
     if let Ok(Some(object)) = &answer {
@@ -83,7 +83,7 @@ impl Layer for CountingStore {
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if !context.may_wait() {
-            // An answer from memory is not a request.
+            // If the caller may not wait, the answer comes from memory, so no request is counted.
             return self.inner.head(context, key);
         }
         self.stats.store_head_requests.add(1);
@@ -169,7 +169,7 @@ impl Layer for CountingStore {
     }
 }
 
-/// A recursive listing. Only its time is counted: the request was counted when the listing began.
+/// A recursive listing whose time is counted. Its request was counted when the listing began.
 struct CountingFlatListing {
     inner: Box<dyn FlatListing>,
     stats: Arc<Stats>,
@@ -225,7 +225,7 @@ impl Reader for CountingReader {
             self.inner.read_ranges(context, ranges)
         });
         self.stats.store_get_requests.add(1);
-        // The gaps between the ranges are read as well.
+        // The store is assumed to read the gaps between the ranges as well.
         if let (true, Some(first), Some(last)) = (answer.is_ok(), ranges.first(), ranges.last()) {
             let bytes = last.end.saturating_sub(first.start);
             self.stats.store_get_bytes.add(bytes);

@@ -22,16 +22,14 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
-/// The error text for a deleted store.
 const GONE: &str = "the store is gone: the metadata of the root no longer exist";
 
-/// A store that distinguishes missing keys from a deleted store.
+/// A store that returns an error, not "missing", for every key if the whole store was deleted.
 pub(crate) struct LivenessStore {
     root: Arc<RootWatch>,
 }
 
 impl LivenessStore {
-    /// Wraps a store that has just been opened.
     pub(crate) fn new(inner: Arc<dyn Store>) -> LivenessStore {
         LivenessStore {
             root: Arc::new(RootWatch {
@@ -42,7 +40,7 @@ impl LivenessStore {
         }
     }
 
-    /// Runs a query about a key; a missing key is an error if the store was deleted.
+    /// Runs a query about a key. If the key is missing, checks that the store was not deleted.
     fn ask<T>(
         &self,
         context: &RequestContext,
@@ -63,7 +61,7 @@ impl LivenessStore {
     }
 }
 
-/// Whether the root metadata of a store still exist.
+/// Tracks whether the metadata document at the root of a store still exists.
 struct RootWatch {
     inner: Arc<dyn Store>,
     state: Mutex<RootState>,
@@ -72,11 +70,11 @@ struct RootWatch {
 
 #[derive(Default)]
 struct RootState {
-    /// The root document that was found last; `None` if this mount has found none, or has erased it.
+    /// The root document that was found last, or `None` if this mount has found none or has erased it.
     document: Option<Key>,
-    /// Time of the last request that found the document.
+    /// Time of the last request that found the root document.
     found_at: Option<Instant>,
-    /// Whether the log already says that the store is gone.
+    /// Whether the deletion of the store has already been logged.
     is_gone: bool,
 }
 
@@ -85,7 +83,7 @@ impl RootWatch {
         self.inner.info().clock.now()
     }
 
-    /// Records that a request at `request_time` found the key.
+    /// Records that a request at `request_time` found the key, if it is a root document.
     fn record_document(&self, key: &Key, request_time: Instant) {
         if !is_root_document(key) {
             return;
@@ -98,7 +96,8 @@ impl RootWatch {
         }
     }
 
-    /// Records that this mount erases the key: its absence does not mean that the store was deleted.
+    /// Records that this mount erases the key. If the key is the root document, its absence no longer means that the
+    /// store was deleted.
     fn record_removal(&self, key: &Key) {
         let mut state = self.state.lock();
         if state.document.as_ref() == Some(key) {
@@ -106,7 +105,7 @@ impl RootWatch {
         }
     }
 
-    /// Returns `Gone` if the store in which `key` was missing was deleted.
+    /// Returns `Gone` if the store was deleted. Called when `key` was found missing.
     fn check(&self, context: &RequestContext, key: &Key) -> Result<()> {
         if self.inner.info().never_changes() || !self.needs_request(self.now()) {
             return Ok(());
@@ -114,7 +113,7 @@ impl RootWatch {
         self.check_by_request(context, key)
     }
 
-    /// Like `check`, but makes the request even if the last one was recent.
+    /// Returns `Gone` if the store was deleted. Requests the root document even if it was found within the last second.
     fn check_by_request(&self, context: &RequestContext, key: &Key) -> Result<()> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let is_there = self
@@ -126,17 +125,16 @@ impl RootWatch {
         Err(Error::new(Kind::Gone, key, GONE))
     }
 
-    /// Whether the check needs a request now.
     fn needs_request(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        // For one second after a request found a root document, the root counts as existing.
+        // For one second after a request found the root document, the store counts as existing.
         let is_recent =
             |found_at: Instant| now.saturating_duration_since(found_at) < Duration::from_secs(1);
         state.document.is_some() && !state.found_at.is_some_and(is_recent)
     }
 
-    /// Whether a root document exists: the one that was found last, or another one, since the store may have been
-    /// rewritten in another format.
+    /// Whether the store has a root document: the one that was found last, or another one, since the store may have
+    /// been rewritten in another Zarr format.
     fn has_document(&self, context: &RequestContext) -> Result<bool> {
         let Some(known) = self.state.lock().document.clone() else {
             return Ok(true);
@@ -155,14 +153,13 @@ impl RootWatch {
         if !is_removed_here && !std::mem::replace(&mut state.is_gone, true) {
             log::error!("{GONE}");
             // Keys that were reported missing within the last second may have been deleted with the store, so all
-            // answers are invalidated.
+            // cached answers are invalidated.
             self.inner.info().changes.record_tree(&Key::root());
         }
         Ok(is_removed_here)
     }
 }
 
-/// Whether the key is a metadata document of the root.
 fn is_root_document(key: &Key) -> bool {
     document::at_root().any(|name| name.as_bytes() == key.as_bytes())
 }
@@ -210,7 +207,7 @@ impl Layer for LivenessStore {
         opened
     }
 
-    /// Lists a prefix. The root of an existing store exists even without names.
+    /// Lists a prefix. A root without keys is an empty listing, not `NotFound`, unless the store was deleted.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let request_time = self.root.now();
         match self.root.inner.list(context, prefix) {
@@ -264,8 +261,8 @@ impl Layer for LivenessStore {
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        // The removal is recorded twice, since another thread may find the key between the first record and the
-        // erasure.
+        // The removal of the root document is recorded again after the erasure, since another thread may have found the
+        // document in between.
         self.root.record_removal(key);
         let erased = self.root.inner.erase(context, key, condition);
         self.root.record_removal(key);
@@ -273,11 +270,10 @@ impl Layer for LivenessStore {
     }
 }
 
-/// The names of the root, which reveal its documents.
+/// A listing of the root that records the root document if it is among the names.
 struct RootListing {
     inner: Box<dyn Listing>,
     root: Arc<RootWatch>,
-    /// Time of the request.
     request_time: Instant,
 }
 
@@ -307,7 +303,7 @@ impl Listing for RootListing {
     }
 }
 
-/// A recursive listing that checks the store at its end.
+/// A recursive listing that checks at its end that the store was not deleted while it was listed.
 struct LivenessListing {
     inner: Box<dyn FlatListing>,
     root: Arc<RootWatch>,
@@ -343,7 +339,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use crate::sync::clock::Clock;
 
-    /// A store from which others erase keys, with a stopped clock; it counts the requests for `zarr.json`.
+    /// A test store with a stopped clock, from which other clients erase keys. It counts the requests for `zarr.json`.
     #[derive(Clone)]
     struct Below {
         memory: MemoryStore,
@@ -368,7 +364,7 @@ mod tests {
         }
     }
 
-    /// The layer over the store.
+    /// A test store, wrapped in the layer that detects its deletion.
     struct Watched {
         below: Below,
         store: Arc<dyn Store>,
@@ -402,7 +398,6 @@ mod tests {
             self.below.info.clock.advance(Duration::from_secs(1));
         }
 
-        /// Runs every kind of query for a missing key; returns the kinds of the errors.
         fn answers(&self) -> [Option<Kind>; 7] {
             let (store, missing) = (&self.store, &key("a/0"));
             let range = ByteRange::Suffix(2);

@@ -1,13 +1,13 @@
 //! Layers: stores that wrap another store and add one property each.
 //!
-//! `stack.rs` combines them; a layer does not know which store is below it. A layer implements only the methods of
-//! `Layer` that it changes, and passes the others through.
+//! `stack.rs` combines them; a layer does not know which store it wraps. A layer implements only the methods of `Layer`
+//! that it changes, and passes the others through.
 //!
-//! The backend and the overlay enter each change in the change log (`StoreInfo::changes`). A layer that keeps an answer
-//! about a key also keeps the position that the log had before its request. If the key has changed since that position,
-//! the layer does not return the answer but requests it again. A layer that compares versions anyway does not need the
-//! log. An answer from memory records its age in the context (`RequestContext::record_age`). A layer holds no lock
-//! during a request to the store below.
+//! The backend and the overlay log each change in the change log (`StoreInfo::changes`). A layer that caches an answer
+//! about a key also stores the position that the log had before its request. If the key has changed since that
+//! position, the layer does not return the answer but requests it again. A layer that compares versions anyway does not
+//! need the log. An answer from memory records its age in the context (`RequestContext::record_age`). A layer holds no
+//! lock during a request to the wrapped store.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ pub mod metadata_cache;
 pub mod name_sequence;
 pub mod readahead;
 
-/// A store over another store; methods that it does not define call the store below.
+/// A store that wraps another store. Methods that it does not define call the wrapped store.
 #[allow(missing_docs, reason = "each method is that of `Store`")]
 pub trait Layer: Send + Sync {
-    /// Returns the store below.
+    /// Returns the wrapped store.
     fn below(&self) -> &dyn Store;
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
@@ -227,15 +227,14 @@ impl<L: Layer> Store for L {
     }
 }
 
-/// A store whose objects never change once written, such as the chunks of an Icechunk repository. The caches over it
-/// return an object that they have at any age, without a request.
+/// A store whose objects never change once written, such as the chunks of an Icechunk repository. The caches over this
+/// store return a cached object at any age, without a request.
 pub(crate) struct ImmutableStore {
     inner: Arc<dyn Store>,
     info: StoreInfo,
 }
 
 impl ImmutableStore {
-    /// Wraps a store.
     pub(crate) fn new(inner: Arc<dyn Store>) -> ImmutableStore {
         let info = StoreInfo {
             freshness: FOREVER,

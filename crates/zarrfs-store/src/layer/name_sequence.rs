@@ -2,23 +2,23 @@
 
 use std::ops::Range;
 
-/// The progress of a program through a sorted list of names. The use of a name may be that of the entry itself, or of
-/// something in it, such as the metadata document of a directory.
+/// How far a program has gone in a sorted list of names. A name counts as used if its entry is used, or something in
+/// the entry, such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameSequence {
-    /// Number of names used in sequence.
+    /// Number of names that the program has used in sequence.
     count: usize,
-    /// The furthest index used.
+    /// The highest index that the program has used.
     last: usize,
-    /// Names before this index were prefetched.
+    /// All names before this index were prefetched.
     fetched: usize,
-    /// Moving average of the distance from the expected index, in sixteenths.
+    /// Moving average of the distance between the used and the expected index, in sixteenths.
     deviation: usize,
 }
 
 impl NameSequence {
-    /// Builds the state of a program that used `count` names in sequence elsewhere and comes to the first name here
-    /// next; `fetched` names were prefetched.
+    /// Builds the progress of a program that used `count` names in sequence in another list and is now before the first
+    /// name of this list. The first `fetched` names of this list were prefetched.
     pub fn at_first(count: usize, fetched: usize) -> NameSequence {
         NameSequence {
             count,
@@ -27,13 +27,13 @@ impl NameSequence {
         }
     }
 
-    /// Records the use of the name at an index. A repetition of the last name changes nothing.
+    /// Records that the program uses the name at an index. A repetition of the last name changes nothing.
     pub fn record(&mut self, index: usize) {
         if self.count > 0 && index == self.last {
             return;
         }
-        // A name this near to the expected one is still sequential: concurrent requests overtake each other, and "10"
-        // sorts before "9".
+        // A distance of at most 16 is still sequential: concurrent requests overtake each other, and "10" sorts before
+        // "9".
         let deviation = index.abs_diff(self.next());
         *self = if self.count > 0 && deviation <= 16 {
             NameSequence {
@@ -51,24 +51,24 @@ impl NameSequence {
         };
     }
 
-    /// Returns the number of names used in sequence.
+    /// Returns the number of names that the program has used in sequence.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the index after the furthest one used.
+    /// Returns the index that the program is expected to use next.
     pub fn next(&self) -> usize {
         self.last.saturating_add(1)
     }
 
-    /// Returns the average distance from strict sequence, in sixteenths of a name; 0 if each name followed the one
-    /// before.
+    /// Returns the average distance from strictly sequential use, in sixteenths of a name. It is 0 if each name
+    /// followed the one before.
     pub fn deviation(&self) -> usize {
         self.deviation
     }
 
-    /// Returns the indices to prefetch now, so that at most `window` names are ahead of the program; each index only
-    /// once.
+    /// Returns the indices of the names to prefetch now, so that up to `window` names are ahead of the program. Each
+    /// index is returned only once.
     pub fn take_window(&mut self, window: usize) -> Range<usize> {
         let next = self.next();
         let end = next.saturating_add(window);

@@ -9,32 +9,32 @@ use lru::LruCache;
 
 static NOW: AtomicU32 = AtomicU32::new(0);
 
-/// A minute since the start of the process.
+/// A minute, counted from the start of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minute(u32);
 
 impl Minute {
-    /// Later than every use.
+    /// A minute that is later than every use of a value.
     pub const NEVER: Minute = Minute(u32::MAX);
 
-    /// Returns the present minute.
+    /// Returns the present minute of the process.
     pub fn now() -> Minute {
         Minute(NOW.load(Ordering::Relaxed))
     }
 
-    /// Advances the counter; returns the new minute.
+    /// Advances the counter of minutes, and returns the new minute.
     pub fn begin() -> Minute {
         Minute(NOW.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Returns the minute N minutes earlier.
+    /// Returns the minute that was `minutes` minutes earlier.
     #[must_use]
     pub fn before(self, minutes: u32) -> Minute {
         Minute(self.0.saturating_sub(minutes))
     }
 }
 
-/// Values by key, in LRU order.
+/// A map that knows the order, and the minute, of the last use of its values.
 pub struct AgedMap<K, V> {
     values: LruCache<K, Aged<V>>,
 }
@@ -67,7 +67,7 @@ impl<K: Hash + Eq, V> Default for AgedMap<K, V> {
 }
 
 impl<K: Hash + Eq, V> AgedMap<K, V> {
-    /// Returns the number of values.
+    /// Returns the number of values in the map.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -77,28 +77,28 @@ impl<K: Hash + Eq, V> AgedMap<K, V> {
         self.values.is_empty()
     }
 
-    /// Whether the key has a value; does not count as a use.
+    /// Whether the map has a value for the key. Does not count as a use of the value.
     pub fn contains(&self, key: &K) -> bool {
         self.values.contains(key)
     }
 
-    /// Returns a value; counts as a use.
+    /// Returns the value of a key, and counts this as a use.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         self.values.get_mut(key).map(Aged::used)
     }
 
-    /// Returns a value without counting a use.
+    /// Returns the value of a key without counting this as a use.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.values.peek(key).map(|aged| &aged.value)
     }
 
-    /// Returns the value of the key, or inserts a new one; counts as a use.
+    /// Returns the value of a key, or inserts a new value. Counts as a use of the value.
     pub fn get_or_insert(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let aged = self.values.get_or_insert_mut(key, || Aged::new(make()));
         aged.used()
     }
 
-    /// Puts a value; returns the replaced one.
+    /// Inserts a value, and returns the value that it replaces.
     pub fn put(&mut self, key: K, value: V) -> Option<V> {
         let replaced = self.values.put(key, Aged::new(value));
         replaced.map(|aged| aged.value)
@@ -117,19 +117,19 @@ impl<K: Hash + Eq, V> AgedMap<K, V> {
         }
         let (key, aged) = self.values.pop_lru()?;
         if self.values.is_empty() && before != Minute::NEVER {
-            // The table never shrinks by itself.
+            // The hash table never shrinks by itself, so an empty map frees it.
             self.values = LruCache::unbounded();
         }
         Some((key, aged.value))
     }
 
-    /// Returns keys and values, most recently used first.
+    /// Returns all keys and values, the most recently used first.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter().map(|(key, aged)| (key, &aged.value))
     }
 }
 
-/// Held by tests that advance the minute counter.
+/// Locked by tests that advance the counter of minutes, which the whole process shares.
 #[cfg(test)]
 pub(super) static ONE_CLOCK: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 

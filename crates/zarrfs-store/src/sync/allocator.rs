@@ -11,9 +11,9 @@ use std::fs;
 use std::ops::Range;
 use std::ptr;
 
-/// Blocks of C libraries of at least this size go back to the kernel when they are freed, smaller ones once this many
-/// bytes of them are free. c-blosc allocates 2 MiB per chunk: if these blocks went back to the kernel, each page of
-/// them would fault again for every chunk.
+/// C libraries return a block of at least this size to the kernel when they free it. Smaller blocks are returned once
+/// this many bytes are free. c-blosc allocates 2 MiB per chunk: if these blocks were returned each time, all their
+/// pages would fault again for every chunk.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
@@ -24,7 +24,7 @@ pub fn configure() {
     for (setting, value) in [
         (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
         (libc::M_TRIM_THRESHOLD, MMAP_THRESHOLD),
-        // At most two arenas for smaller blocks; each may keep its peak size.
+        // At most two arenas: each of them may keep as much free memory as it has ever used.
         (libc::M_ARENA_MAX, 2),
     ] {
         // SAFETY: mallopt takes two numbers, touches no memory of ours, and locks its own state.
@@ -50,8 +50,8 @@ pub fn trim() {
     }
 }
 
-/// Releases the resident pages of the program's own file: the start touches most of them, an idle mount needs few.
-/// Pages that are needed again come from the page cache.
+/// Drops the pages of the program's own executable from memory: the start touches most of them, an idle mount needs
+/// few. Pages that are needed again come from the page cache.
 pub fn release_program() {
     let (Ok(path), Ok(mappings)) = (
         fs::read_link("/proc/self/exe"),
@@ -67,8 +67,8 @@ pub fn release_program() {
     }
 }
 
-/// Returns the address ranges that map a file read-only and have no private pages, unlike relocated ones. `mappings` is
-/// the text of /proc/self/smaps.
+/// Returns the address ranges that map the file `path` read-only and have no private pages, such as relocated ones.
+/// `mappings` is the text of /proc/self/smaps.
 fn unchanged_ranges<'a>(
     mappings: &'a str,
     path: &'a str,
@@ -83,12 +83,13 @@ fn unchanged_ranges<'a>(
     })
 }
 
-/// Returns the address range of the first line of a mapping, or `None` unless it maps the file read-only.
+/// Returns the address range of a mapping from its first line in smaps, or `None` if it does not map the file `path`
+/// read-only.
 fn read_only_range(line: &str, path: &str) -> Option<Range<usize>> {
     let mut words = line.strip_suffix(path)?.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let is_read_only = matches!(words.next()?, "r--p" | "r-xp");
-    // Offset, device and inode; with more words, the path is only the end of a longer one.
+    // Offset, device and inode must be left. If there are more words, `path` is only the end of a longer path.
     if !is_read_only || words.count() != 3 {
         return None;
     }

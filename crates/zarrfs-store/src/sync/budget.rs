@@ -1,9 +1,9 @@
-//! Memory budgets limit the bytes held, by reservations before each allocation.
+//! Memory budgets limit the bytes in use, by reservations before each allocation.
 //!
-//! A reservation is released when its last holder drops it, so that the sum never exceeds the limit. Caches register
-//! here; a reservation evicts their unused values in the order of `Priority`. `reserve` may block and is for foreground
-//! work; `try_reserve` never blocks and is for prefetch and caches, so that no two of them wait for each other. A part
-//! of a budget has its own limit, and its bytes are charged to the whole budget as well. If the whole budget is full, a
+//! A reservation is released when its last owner drops it, so the sum never exceeds the limit. Caches register here; a
+//! reservation evicts their unused values in the order of `Priority`. `reserve` may block and is for foreground work;
+//! `try_reserve` never blocks and is for prefetch and caches, so that no two of them wait for each other. A part of a
+//! budget has its own limit, and its bytes are charged to the whole budget as well. If the whole budget is used up, a
 //! reservation of a part evicts values of other caches before those of its own. No lock is held while a cache evicts.
 
 use std::fmt;
@@ -19,47 +19,46 @@ use crate::sync::aged_map::Minute;
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// The order of eviction, first to last.
+/// The kind of a cache's values: values of an earlier kind are evicted before those of a later kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Prefetched, not used yet.
+    /// Values that were prefetched and not used yet.
     Speculative,
-    /// Was used, and may be used again.
+    /// Values that were used, and may be used again.
     Used,
-    /// Metadata: small, but each value costs a request to a store.
+    /// Metadata, which are small, but cost a request each to fetch again.
     Metadata,
-    /// State that keeps the kernel's pages of files valid: without it the pages would be read again.
+    /// Open arrays: without them the kernel drops its cached pages of their files, which would have to be read again.
     OpenArrays,
 }
 
-/// A cache whose values are charged to a budget.
+/// A cache whose values are charged to a memory budget.
 pub trait Evict: Send + Sync {
-    /// Evicts the least recently used value if its last use was before the given minute; returns false if there is no
-    /// such value.
+    /// Evicts the cache's least recently used value if its last use was before the given minute. Returns false if there
+    /// is no such value.
     fn evict_one(&self, before: Minute) -> bool;
 }
 
 #[derive(Clone)]
 struct RegisteredCache {
     priority: Priority,
-    /// The budget in which the cache is registered.
+    /// The identifier of the budget, or part of a budget, in which the cache is registered.
     budget: u64,
     cache: Weak<dyn Evict>,
 }
 
-/// The identifier of the next budget.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// A limit for the bytes in memory. A part of a budget is itself a budget, whose bytes are charged to the whole budget
-/// too.
+/// A limit for the bytes in memory. A part of a budget is itself a budget, and its bytes are also charged to the whole
+/// budget.
 pub struct MemoryBudget {
     id: u64,
     limit: u64,
     held: Mutex<u64>,
     freed: Condvar,
-    /// Sorted by priority; includes the caches of the parts.
+    /// The caches that are registered in this budget or its parts, sorted by priority.
     caches: Mutex<Vec<RegisteredCache>>,
-    /// The counters; `None` if this is a part of a budget.
+    /// The counters of the mount, or `None` if this is a part of a budget.
     stats: Option<Arc<Stats>>,
     whole: Option<Arc<MemoryBudget>>,
 }
@@ -74,20 +73,20 @@ impl fmt::Debug for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Builds a budget of `limit` bytes.
+    /// Builds a memory budget of `limit` bytes.
     pub fn new(limit: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
         stats.memory_budget_bytes.set(limit);
         Arc::new(MemoryBudget::build(limit, Some(stats), None))
     }
 
-    /// Builds the budget of a mount with `memory` bytes, less the share of the buffer pool.
+    /// Builds the budget of a mount from the memory that the user allows, less a share for the pool of free buffers.
     pub fn beside_buffers(memory: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
         let budget = MemoryBudget::new(buffer::set_aside(memory), stats.clone());
         stats.memory_budget_bytes.set(memory);
         budget
     }
 
-    /// Builds a part of this budget with a limit of at most `limit` bytes.
+    /// Builds a budget of at most `limit` bytes that is a part of this budget.
     pub fn part(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let limit = limit.min(self.limit);
         Arc::new(MemoryBudget::build(limit, None, Some(self.clone())))
@@ -109,16 +108,16 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns the limit in bytes.
+    /// Returns the limit of the budget, in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Returns the mount's memory as a value of `--memory`, rounded.
+    /// Returns the whole budget as a value for `--memory`, rounded, for error messages.
     pub fn option(&self) -> String {
         let whole = self.whole.as_ref().map_or(self.limit, |whole| whole.limit);
         match buffer::memory_for(whole).saturating_add(512) >> 10 {
-            // Sizes of at least 16 MiB are in MiB.
+            // From 16 MiB on, the value is rounded to MiB.
             kilobytes if kilobytes >= 16 << 10 || kilobytes % 1024 == 0 => {
                 format!("{}M", (kilobytes + 512) >> 10)
             }
@@ -126,12 +125,12 @@ impl MemoryBudget {
         }
     }
 
-    /// Returns the bytes held now.
+    /// Returns the number of bytes that are reserved now.
     pub fn held(&self) -> u64 {
         *self.held.lock()
     }
 
-    /// Registers a cache: reservations may evict its values while it exists.
+    /// Registers a cache, so that reservations may evict its values while it exists.
     pub fn register(&self, priority: Priority, cache: Weak<dyn Evict>) {
         self.add(RegisteredCache {
             priority,
@@ -150,12 +149,13 @@ impl MemoryBudget {
         caches.sort_by_key(|cache| cache.priority);
     }
 
-    /// Reserves `bytes`, after evicting values if necessary; never waits. Returns `None` if that is not enough.
+    /// Reserves bytes, after evicting values from caches if necessary. Returns `None` if that does not free enough.
+    /// Never waits.
     pub fn try_reserve(self: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
         self.try_reserve_for(self.id, bytes)
     }
 
-    /// Reserves bytes here on behalf of the budget `id`, which is this one or a part of it.
+    /// Reserves bytes in this budget on behalf of the budget `id`: this budget or a part of it.
     fn try_reserve_for(self: &Arc<MemoryBudget>, id: u64, bytes: u64) -> Option<Reservation> {
         if bytes > self.limit {
             return None;
@@ -176,8 +176,8 @@ impl MemoryBudget {
         Some(reservation)
     }
 
-    /// Reserves `bytes`, and waits for room if necessary. `TooLarge` if they exceed the limit, `Unavailable` at
-    /// `deadline`.
+    /// Reserves bytes, and waits until enough are released if necessary. The error is `TooLarge` if they exceed the
+    /// limit, or `Unavailable` at `deadline`.
     pub fn reserve(self: &Arc<MemoryBudget>, bytes: u64, deadline: Instant) -> Result<Reservation> {
         if bytes > self.limit {
             let (limit, option) = (self.limit, self.option());
@@ -200,13 +200,13 @@ impl MemoryBudget {
                 );
                 return Err(Error::new(Kind::Unavailable, "", why));
             }
-            // A value becomes evictable without a signal when its last reader drops it.
+            // The wait is short: no signal tells that a cached value has lost its last reader and can be evicted.
             self.wait(bytes, left.min(Duration::from_millis(50)));
         }
     }
 
-    /// Waits for a release in this budget, or if `bytes` fit here, for one in the whole budget. Returns at once if they
-    /// fit in both.
+    /// Waits until bytes are released in this budget, or in the whole budget if only that has too few free bytes.
+    /// Returns at once if both have enough.
     fn wait(&self, bytes: u64, at_most: Duration) {
         let mut held = self.held.lock();
         if held.saturating_add(bytes) > self.limit {
@@ -219,7 +219,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Evicts one value on behalf of the budget `id`; returns false if no cache has a value to evict.
+    /// Evicts one value from any cache, on behalf of the budget `id`. Returns false if no cache has a value to evict.
     fn evict_one(&self, id: u64) -> bool {
         let caches = self.caches.lock().clone();
         let is_of_part = |cache: &&RegisteredCache| cache.budget == id && id != self.id;
@@ -230,7 +230,7 @@ impl MemoryBudget {
         caches.any(|cache| cache.evict_one(Minute::NEVER))
     }
 
-    /// Evicts all values up to a priority that were not used since the given minute; returns whether there were any.
+    /// Evicts all values up to a priority that were not used since the given minute. Returns whether there were any.
     pub(crate) fn evict_unused(&self, most: Priority, unused_since: Minute) -> bool {
         let mut caches = self.caches.lock().clone();
         caches.retain(|cache| cache.priority <= most);
@@ -240,7 +240,7 @@ impl MemoryBudget {
         evicted.sum::<usize>() > 0
     }
 
-    /// Adds `bytes` to the sum; returns false if they exceed the limit.
+    /// Adds bytes to the sum of reserved bytes. Returns false if the sum would exceed the limit.
     fn take(&self, bytes: u64) -> bool {
         let mut held = self.held.lock();
         let Some(sum) = held.checked_add(bytes).filter(|&sum| sum <= self.limit) else {
@@ -269,17 +269,17 @@ impl MemoryBudget {
     }
 }
 
-/// Reserved bytes, released on drop.
+/// Bytes that are reserved in a memory budget until this struct is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: u64,
-    /// The reservation of the same bytes in the whole budget, if `budget` is a part.
+    /// The same bytes, reserved in the whole budget if `budget` is only a part of it.
     of_whole: Option<Box<Reservation>>,
 }
 
 impl Reservation {
-    /// Releases all but `bytes`.
+    /// Releases all reserved bytes but `bytes`.
     pub fn shrink(&mut self, bytes: u64) {
         if let Some(spare) = self.bytes.checked_sub(bytes) {
             self.bytes = bytes;
@@ -297,22 +297,22 @@ impl Drop for Reservation {
     }
 }
 
-/// Reserved memory for many small items, reserved a batch at a time.
+/// Memory for many small items, such as cached names, that is reserved for a batch of items at a time.
 ///
 /// No lock is held during a reservation, since it may evict items of the caller.
 pub struct BatchedReservation {
     memory: Arc<MemoryBudget>,
-    /// Bytes per item.
     item: u64,
     max_items: usize,
     batch: usize,
     batches: Mutex<Vec<Reservation>>,
-    /// Number of items with reserved memory, readable without the lock.
+    /// Number of items for which memory is reserved, readable without the lock.
     covered: AtomicUsize,
 }
 
 impl BatchedReservation {
-    /// Reserves nothing yet. The part of the budget is limited to `max_items` items of `item` bytes each.
+    /// Reserves nothing yet. Limits the memory to that of `max_items` items of `item` bytes each, as a part of the
+    /// budget.
     pub fn new(memory: &Arc<MemoryBudget>, item: u64, max_items: usize) -> BatchedReservation {
         let batch = (max_items / 8).clamp(1, 1 << 10);
         let limit = item.saturating_mul(max_items.saturating_add(batch) as u64);
@@ -326,18 +326,18 @@ impl BatchedReservation {
         }
     }
 
-    /// Returns the part of the budget for the items.
+    /// Returns the part of the budget from which memory for the items is reserved.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Whether memory for this many items is reserved already.
+    /// Whether memory for `items` items is already reserved.
     pub fn covers(&self, items: usize) -> bool {
         items <= self.covered.load(Ordering::Relaxed)
     }
 
-    /// Reserves memory until it suffices for all items; returns whether it does. `items` counts the items again after
-    /// each reservation, since a reservation may evict some of them.
+    /// Reserves memory until there is enough for all items, and returns whether there is. `items` counts the items
+    /// again after each reservation, since a reservation may evict some of them.
     pub fn cover(&self, items: impl Fn() -> usize) -> bool {
         loop {
             let items = items();
@@ -361,7 +361,7 @@ impl BatchedReservation {
         self.covered.store(covered, Ordering::Relaxed);
     }
 
-    /// Releases the reservations that this many items do not need.
+    /// Releases the memory that `items` items do not need.
     pub fn shrink(&self, items: usize) {
         let needed = items.div_ceil(self.batch);
         let mut batches = self.batches.lock();
@@ -377,7 +377,7 @@ impl BatchedReservation {
 mod tests {
     use super::*;
 
-    /// Holds reservations; evicts the oldest first.
+    /// A test cache whose values are only reservations. It evicts the oldest first.
     #[derive(Default)]
     struct Reservations(Mutex<Vec<Reservation>>);
 
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!((part.held(), budget.held()), (0, 0));
     }
 
-    /// A cache without values that counts the calls.
+    /// A test cache without values that counts the calls of `evict_one`.
     #[derive(Default)]
     struct Nothing(AtomicU64);
 

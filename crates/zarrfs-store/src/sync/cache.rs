@@ -1,8 +1,9 @@
 //! A cache of values by key, limited by a memory budget.
 //!
-//! Retired values are evicted first, in the order of their retirement, then the least recently used ones. Concurrent
-//! loads of one key are joined (`single_flight`). A value contains the `Reservation` of its bytes, so that they are
-//! charged to the budget until the last holder drops the value. No lock is held during a load or an eviction listener.
+//! Retired values, which are unlikely to be used again, are evicted first, in the order of their retirement, then the
+//! least recently used ones. Concurrent loads of one key are joined (`single_flight`). A value contains the
+//! `Reservation` of its bytes, so that they are charged to the budget until the value is dropped everywhere. No lock is
+//! held during a load or an eviction listener.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
@@ -16,27 +17,27 @@ use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
 use zarr_format::error::Result;
 
-/// Runs for each value that is evicted to make room. The cache's lock is not held meanwhile, and the key is not loaded
+/// Called for each value that is evicted to free memory. The cache is not locked meanwhile, and the key is not loaded
 /// again before the listener returns.
 pub type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
 
-/// Values by key, limited by a budget.
+/// A cache of values by key, whose memory is limited by a budget.
 pub struct Cache<K, V> {
     budget: Arc<MemoryBudget>,
     state: Mutex<CacheState<K, V>>,
     loads: SingleFlight<K, V>,
     on_evict: Option<EvictionListener<K, V>>,
-    /// Signals the return of an eviction listener.
+    /// Signals that an eviction listener has returned.
     evicted: Condvar,
 }
 
 struct CacheState<K, V> {
     values: AgedMap<K, V>,
-    /// Values that are unlikely to be used again, in order of retirement.
+    /// Values that are unlikely to be used again, in the order in which they were retired.
     retired: AgedMap<K, V>,
     /// Keys whose values an eviction listener is processing.
     evicting: HashSet<K>,
-    /// Number of loads that wait for an eviction listener.
+    /// Number of callers that wait for an eviction listener before they load a value.
     waiting: usize,
 }
 
@@ -45,7 +46,7 @@ where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Builds an empty cache and registers it in `budget`.
+    /// Builds an empty cache, and registers it in `budget` so that reservations can evict its values.
     pub fn new(
         budget: Arc<MemoryBudget>,
         priority: Priority,
@@ -68,24 +69,25 @@ where
         cache
     }
 
-    /// Returns the budget of the values.
+    /// Returns the budget to which the values are charged.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// Reserves bytes in the budget; see `MemoryBudget::reserve` for the errors.
+    /// Reserves bytes in the cache's budget, and waits if necessary, with the errors of `MemoryBudget::reserve`.
     pub fn reserve(&self, bytes: u64, deadline: Instant) -> Result<Reservation> {
         self.budget.reserve(bytes, deadline)
     }
 
-    /// Returns a cached value; counts as a use.
+    /// Returns the cached value of a key, and counts this as a use.
     pub fn get(&self, key: &K) -> Option<V> {
         self.state.lock().get(key)
     }
 
-    /// Returns the values of several keys like `get`, or `None` if one is not cached.
+    /// Returns the cached values of several keys, or `None` if any of them is not cached. Counts as a use of the
+    /// values.
     pub fn get_all(&self, keys: impl Iterator<Item = K>) -> Option<Vec<V>> {
-        // Declared before the guard, so that values are dropped after the lock is released.
+        // Declared before the lock guard, so that values are dropped after the lock is released.
         let mut values = Vec::with_capacity(keys.size_hint().0);
         let mut state = self.state.lock();
         for key in keys {
@@ -94,7 +96,7 @@ where
         Some(values)
     }
 
-    /// Moves values to the front of the eviction order, until they are used again.
+    /// Marks values as unlikely to be used again, so that they are evicted first unless they are used again.
     pub fn retire(&self, keys: &[K]) {
         if keys.is_empty() {
             return;
@@ -102,19 +104,19 @@ where
         let mut state = self.state.lock();
         for key in keys {
             if let Some(value) = state.values.pop(key) {
-                // A key is in only one of the two maps, so this replaces no value.
+                // A key is never in both maps, so no value is replaced.
                 state.retired.put(key.clone(), value);
             }
         }
     }
 
-    /// Drops the value that was retired first, so that its memory can be reused.
+    /// Drops the value that was retired first, to reuse its memory.
     pub fn reclaim(&self) {
         let value = self.state.lock().retired.pop_unused(Minute::NEVER);
         drop(value);
     }
 
-    /// Whether a value is cached, being loaded, or being processed by an eviction listener.
+    /// Whether the key's value is cached, being loaded, or being processed by an eviction listener.
     pub fn has(&self, key: &K) -> bool {
         let state = self.state.lock();
         let is_known = state.contains(key) || state.evicting.contains(key);
@@ -122,13 +124,13 @@ where
         is_known || self.loads.is_running(key)
     }
 
-    /// Drops a value.
+    /// Drops the value of a key from the cache.
     pub fn forget(&self, key: &K) {
         let value = self.state.lock().pop(key);
         drop(value);
     }
 
-    /// Drops the values of the keys that `chosen` selects.
+    /// Drops the values of all keys that `chosen` selects.
     pub fn forget_all(&self, chosen: impl Fn(&K) -> bool) {
         let mut state = self.state.lock();
         let values = state.values.iter().chain(state.retired.iter());
@@ -139,8 +141,8 @@ where
         drop(values);
     }
 
-    /// Returns the value of `key`, loaded by `loader` if it is not cached. Concurrent callers share one load, and wait
-    /// for it until `deadline` at most (`Unavailable`).
+    /// Returns the value of `key`, loaded by `loader` if it is not cached. Concurrent callers share one load. A caller
+    /// that waits for another caller's load gets `Unavailable` at `deadline`.
     pub fn load(
         &self,
         context: &RequestContext,
@@ -154,7 +156,7 @@ where
         let mut replaced = None;
         let load = || {
             self.wait_for_listener(key, deadline);
-            // Another load may have ended after the lookup above.
+            // Another caller's load may have ended after the lookup above.
             self.get(key).map_or_else(loader, Ok)
         };
         let loaded = self
@@ -170,7 +172,6 @@ where
         loaded
     }
 
-    /// Waits until no eviction listener processes the value of `key`, at most until `deadline`.
     fn wait_for_listener(&self, key: &K, deadline: Instant) {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -222,13 +223,13 @@ where
         } else {
             drop(state);
         }
-        // Dropping the value releases its reservation, which must not happen under the lock.
+        // The value is dropped after the lock is released: the drop releases the value's reservation in the budget.
         drop(value);
         true
     }
 }
 
-/// Ends the eviction of a value, even if the listener panics.
+/// Marks the eviction of a value as ended when it is dropped, even if the eviction listener panics.
 struct EvictionGuard<'a, K: Hash + Eq, V> {
     cache: &'a Cache<K, V>,
     key: K,

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A clock; its clones share the time.
+/// A clock for TTLs. Clones of a stopped clock show the same time.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// The machine's clock.
     #[default]
     Machine,
-    /// Stopped; only `advance` changes it.
+    /// A clock that only `advance` moves, for tests.
     Stopped(Arc<StoppedTime>),
 }
 
-/// The time at which a clock was stopped, and the time added since.
+/// The time of a stopped clock: when it was stopped, and the time added since.
 #[derive(Debug)]
 pub struct StoppedTime {
     instant: Instant,
     date: SystemTime,
-    /// In nanoseconds.
+    /// Nanoseconds by which the clock was advanced.
     passed: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl Clock {
         }))
     }
 
-    /// Advances a stopped clock; does nothing to the machine's.
+    /// Advances a stopped clock. Has no effect on the machine's clock.
     pub fn advance(&self, by: Duration) {
         if let Clock::Stopped(time) = self {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    /// Returns the monotonic time.
+    /// Returns the monotonic time of the clock.
     pub fn now(&self) -> Instant {
         match self {
             Clock::Machine => Instant::now(),
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// Returns the date and time.
+    /// Returns the date and time of the clock.
     pub fn date(&self) -> SystemTime {
         match self {
             Clock::Machine => SystemTime::now(),

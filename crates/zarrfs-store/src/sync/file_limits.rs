@@ -17,16 +17,16 @@ use signal_hook::flag;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// A cache of open files that can close some of them.
+/// A cache of open files, which closes some of them if the process runs out of file descriptors.
 pub trait ClosesFiles: Send + Sync {
-    /// Closes the least recently used files, at least half of all.
+    /// Closes the least recently used files of the cache, at least half of all.
     fn close_some(&self);
 }
 
-/// Number of permits in use.
+/// Number of permits to keep a file open that are in use.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
-/// The caches that can close files.
+/// The caches that close files when the permits run out.
 static CACHES: Mutex<Vec<Weak<dyn ClosesFiles>>> = Mutex::new(Vec::new());
 
 /// Raises the soft limit of descriptors to the hard limit.
@@ -41,37 +41,38 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Returns the number of permits. The limit of the process may change at any time.
+/// Returns the number of files that may be kept open. It follows the process's limit, which may change at any time.
 fn permits() -> u64 {
     permits_of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Returns the number of permits for a limit: at least half of it.
+/// Returns how many files may be kept open with a limit of `limit` descriptors: at least half of them.
 fn permits_of(limit: u64) -> u64 {
     let reserve = (limit / 4).clamp(64, 1024);
     limit - reserve.min(limit / 2)
 }
 
-/// Registers a cache that can close files.
+/// Registers a cache that closes files when the permits run out.
 pub fn add_cache(cache: Weak<dyn ClosesFiles>) {
     let mut caches = CACHES.lock();
     caches.retain(|known| known.strong_count() > 0);
     caches.push(cache);
 }
 
-/// Makes all caches close files.
+/// Makes all registered caches close some of their files.
 pub fn close_some() {
     let caches: Vec<Arc<dyn ClosesFiles>> =
         CACHES.lock().iter().filter_map(Weak::upgrade).collect();
     caches.iter().for_each(|cache| cache.close_some());
 }
 
-/// The right to keep a file open, returned on drop.
+/// The permit to keep one file open, which is returned when it is dropped.
 #[derive(Debug)]
 pub struct Permit(());
 
 impl Permit {
-    /// Takes a permit; `TooManyFiles` if none is left after all caches closed files.
+    /// Takes a permit to keep a file open. The error is `TooManyFiles` if none is left even after all caches closed
+    /// files.
     pub fn take() -> Result<Permit> {
         if let Some(permit) = Permit::take_one() {
             return Ok(permit);
@@ -99,16 +100,16 @@ impl Drop for Permit {
     }
 }
 
-/// Handles SIGXFSZ, so that a write beyond the limit fails alone instead of killing the process. A program that serves
-/// others with this library should call it.
+/// Handles SIGXFSZ, so that a write beyond the file size limit fails with EFBIG instead of killing the process. A
+/// program that serves others with this library should call it.
 pub fn survive_size_limit() {
-    // A handler instead of SIG_IGN, which child processes would inherit.
+    // Child processes would inherit SIG_IGN, but not a handler.
     if let Err(error) = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
         log::debug!("cannot ignore SIGXFSZ: {error}");
     }
 }
 
-/// Returns the limit of file sizes in bytes, or `None` if there is no limit.
+/// Returns the process's limit of file sizes in bytes, or `None` if there is no limit.
 pub fn size_limit() -> Option<u64> {
     getrlimit(Resource::Fsize).current
 }

@@ -21,13 +21,14 @@ use crate::sync::budget::{MemoryBudget, Priority};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Result};
 
-/// Values are evicted after this many minutes without a use.
+/// Cached values are evicted after this many minutes without a use.
 const IDLE_MINUTES: u32 = 10;
 
-/// Starts the thread for a budget; it ends with the budget. An error if the thread cannot be started.
+/// Starts the thread that evicts the idle values of a memory budget, until the budget is dropped. Fails if the thread
+/// cannot be started.
 pub fn start(memory: &Arc<MemoryBudget>) -> Result<()> {
     let memory = Arc::downgrade(memory);
-    // Tests set the length of a minute in milliseconds.
+    // Tests shorten the minute: the variable gives its length in milliseconds.
     let minute = std::env::var("ZARRFS_TEST_MINUTE").ok();
     let minute = minute.and_then(|number| number.parse().ok());
     let minute = Duration::from_millis(minute.unwrap_or(60_000));
@@ -40,8 +41,8 @@ pub fn start(memory: &Arc<MemoryBudget>) -> Result<()> {
     started.map(drop).map_err(|error| Error::os("", error))
 }
 
-/// Returns memory until the budget is dropped; `wait` sleeps at most for the given time and returns whether memory is
-/// short.
+/// Evicts idle values of the budget, and more if memory is short, until the budget is dropped. `wait` sleeps for the
+/// given time or until memory is short, and returns whether it is.
 fn watch(memory: &Weak<MemoryBudget>, minute: Duration, mut wait: impl FnMut(Duration) -> bool) {
     let mut end = Instant::now() + minute;
     loop {
@@ -68,9 +69,9 @@ fn watch(memory: &Weak<MemoryBudget>, minute: Duration, mut wait: impl FnMut(Dur
     }
 }
 
-/// Waits for memory pressure.
+/// Waits until the kernel reports memory pressure.
 struct PressureWatch {
-    /// PSI files that become ready under pressure.
+    /// Files of the kernel's pressure stall information (PSI), which `poll` reports under memory pressure.
     triggers: Vec<Trigger>,
     /// Whether little memory of the machine is free.
     is_short: fn() -> bool,
@@ -82,10 +83,9 @@ struct Trigger {
 }
 
 impl PressureWatch {
-    /// Opens the PSI triggers.
     fn open() -> PressureWatch {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        // The root cgroup has no limit, and its pressure is the machine's.
+        // The root cgroup has no limit of its own, and its pressure is that of the machine.
         let cgroup = cgroup_file(&own).filter(|path| path.with_file_name("memory.max").exists());
         let cgroup = cgroup.and_then(|path| Trigger::open(&path, false));
         let machine = Trigger::open(Path::new("/proc/pressure/memory"), true);
@@ -97,7 +97,7 @@ impl PressureWatch {
         }
     }
 
-    /// Waits for memory pressure, at most for the given time; returns whether there is pressure.
+    /// Waits for memory pressure, at most for the given time. Returns whether there is pressure.
     fn wait(&mut self, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         while !self.triggers.is_empty() {
@@ -115,7 +115,7 @@ impl PressureWatch {
             }
             let events: Vec<PollFlags> = ready.iter().map(PollFd::revents).collect();
             let mut events = events.into_iter();
-            // The file of a removed cgroup fails on each poll.
+            // `poll` always reports an error for the PSI file of a removed cgroup, so the file is dropped.
             let failure = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
             let mut has_pressure = false;
             self.triggers.retain(|trigger| {
@@ -140,8 +140,8 @@ impl Trigger {
     fn open(path: &Path, is_of_machine: bool) -> Option<Trigger> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let set = opened.and_then(|mut file| {
-            // Some task stalled on memory for 10% of a window of two seconds, as in systemd. Unprivileged users may only
-            // use windows that are multiples of two seconds.
+            // Pressure means that some task waited for memory for 10% of two seconds, as in systemd. Unprivileged users
+            // may only set windows that are multiples of two seconds.
             file.write_all(b"some 200000 2000000\0")?;
             Ok(Trigger {
                 file,
@@ -153,14 +153,15 @@ impl Trigger {
     }
 }
 
-/// Returns the PSI file of the process's cgroup, from the text of /proc/self/cgroup; `None` with cgroups of version 1.
+/// Returns the PSI file of the process's cgroup, from the text of /proc/self/cgroup. Returns `None` with version 1 of
+/// cgroups, which has no such file.
 fn cgroup_file(own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = Path::new("/sys/fs/cgroup").join(path);
     Some(folder.join("memory.pressure"))
 }
 
-/// Whether less than a tenth of the memory is free, from the text of /proc/meminfo.
+/// Whether less than a tenth of the machine's memory is free, from the text of /proc/meminfo.
 fn is_memory_short(text: &str) -> bool {
     let bytes = |name| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -275,7 +276,7 @@ mod tests {
         let wait = Duration::from_millis(50);
         let start = Instant::now();
         assert!(!watch.wait(wait) && start.elapsed() >= wait);
-        // A file that fails is removed, and the wait falls back to the free memory.
+        // A PSI file that fails is no longer polled; the wait then checks the free memory instead.
         drop(writer);
         assert!(watch.wait(wait) && start.elapsed() >= 2 * wait);
         assert!(watch.triggers.is_empty());

@@ -1,4 +1,4 @@
-//! Locks of the overlay that shuttle schedules in unit tests.
+//! Locks of the overlay that the model checker shuttle schedules in unit tests.
 //!
 //! Without the feature `shuttle`, which only tests enable, these are parking_lot's locks, and `step` does nothing. In a
 //! shuttle run all threads share one system thread; a thread that needs a taken lock yields until it is free.
@@ -12,15 +12,16 @@ mod locking {
 
     pub use parking_lot::{Condvar, Mutex, RwLock};
 
-    /// Lets shuttle switch to another thread. Call it around shared state that no lock guards, such as files.
+    /// Lets shuttle switch to another thread. Called around accesses of shared state that no lock guards, such as
+    /// files.
     pub fn step() {}
 
-    /// Sleeps.
+    /// Sleeps; in a shuttle run, only yields to the other threads.
     pub fn pause(duration: Duration) {
         std::thread::sleep(duration);
     }
 
-    /// Whether shuttle runs this thread. It would not schedule threads that this thread starts.
+    /// Whether shuttle schedules this thread. A thread that such a thread starts would not be scheduled.
     pub fn is_scheduled() -> bool {
         false
     }
@@ -34,14 +35,14 @@ mod locking {
     use shuttle::current::try_get_current_task;
     use shuttle::thread;
 
-    /// See the version without shuttle.
+    /// Lets shuttle switch to another thread.
     pub fn step() {
         if is_scheduled() {
             thread::sleep(Duration::ZERO);
         }
     }
 
-    /// Sleeps; under shuttle, yields to the other threads.
+    /// Sleeps; in a shuttle run, only yields to the other threads.
     pub fn pause(duration: Duration) {
         if is_scheduled() {
             thread::yield_now();
@@ -50,12 +51,12 @@ mod locking {
         }
     }
 
-    /// See the version without shuttle.
+    /// Whether shuttle schedules this thread.
     pub fn is_scheduled() -> bool {
         try_get_current_task().is_some()
     }
 
-    /// Takes a lock by `attempt` under shuttle, or by `wait` otherwise.
+    /// Takes a lock: in a shuttle run by calling `attempt` until it succeeds, otherwise by `wait`.
     fn acquire<G>(attempt: impl Fn() -> Option<G>, wait: impl FnOnce() -> G) -> G {
         if !is_scheduled() {
             return wait();
@@ -69,7 +70,7 @@ mod locking {
         }
     }
 
-    /// Like `parking_lot::Mutex`.
+    /// A mutex with the interface of `parking_lot::Mutex` that shuttle can schedule.
     #[derive(Default)]
     pub struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -84,19 +85,19 @@ mod locking {
             acquire(|| self.0.try_lock(), || self.0.lock())
         }
 
-        /// Takes the lock if it is free.
+        /// Takes the lock if it is free, without waiting.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             step();
             self.0.try_lock()
         }
 
-        /// Returns the value without locking.
+        /// Returns the value. No lock is needed, since the mutex is borrowed mutably.
         pub fn get_mut(&mut self) -> &mut T {
             self.0.get_mut()
         }
     }
 
-    /// Like `parking_lot::RwLock`.
+    /// A lock with the interface of `parking_lot::RwLock` that shuttle can schedule.
     #[derive(Default)]
     pub struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -117,7 +118,8 @@ mod locking {
         }
     }
 
-    /// Like `parking_lot::Condvar`. Under shuttle every wait may wake spuriously.
+    /// A condition variable with the interface of `parking_lot::Condvar` that shuttle can schedule. In a shuttle run,
+    /// every wait may wake spuriously.
     #[derive(Default)]
     pub struct Condvar(parking_lot::Condvar);
 
@@ -127,7 +129,7 @@ mod locking {
             Condvar(parking_lot::Condvar::new())
         }
 
-        /// Releases the lock and waits.
+        /// Releases the mutex, waits for a signal, and takes the mutex again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             if is_scheduled() {
                 give_way(guard);
@@ -136,7 +138,7 @@ mod locking {
             }
         }
 
-        /// Releases the lock and waits, at most for the given time.
+        /// Releases the mutex, waits for a signal for at most the given time, and takes the mutex again.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, at_most: Duration) {
             if is_scheduled() {
                 give_way(guard);
@@ -145,13 +147,13 @@ mod locking {
             }
         }
 
-        /// Wakes all waiting threads.
+        /// Wakes all threads that wait for a signal.
         pub fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 
-    /// Releases the lock and lets the other threads of the schedule run.
+    /// Releases the lock, lets the other threads of the shuttle run go on, and takes the lock again.
     fn give_way<T>(guard: &mut MutexGuard<'_, T>) {
         let lock = MutexGuard::mutex(guard);
         MutexGuard::unlocked(guard, || {

@@ -19,14 +19,14 @@ use zarr_format::buffer;
 type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    /// The pool of this thread.
+    /// The pool to which the present thread belongs.
     static POOL: RefCell<Option<Arc<PoolState>>> = const { RefCell::new(None) };
 }
 
-/// The number of threads in all pools.
+/// The number of threads in all pools of the process.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// A pool of threads that run jobs.
+/// A pool of threads that run queued jobs.
 pub struct ThreadPool {
     shared: Arc<PoolState>,
 }
@@ -44,13 +44,13 @@ struct TaskQueue {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// Threads whose jobs are stalled.
+    /// Number of threads whose jobs are stalled: they wait long for something outside, such as a server.
     stalled: usize,
     closed: bool,
 }
 
 impl ThreadPool {
-    /// Builds a pool of at most `threads` threads; `submit` refuses jobs while `max_queued` wait to start.
+    /// Builds a pool of at most `threads` threads. `submit` refuses a job while `max_queued` jobs wait for a thread.
     pub fn new(name: &'static str, threads: usize, max_queued: usize) -> ThreadPool {
         ThreadPool {
             shared: Arc::new(PoolState {
@@ -83,7 +83,7 @@ impl ThreadPool {
 }
 
 impl PoolState {
-    /// Returns the present maximum number of threads. A pool replaces at most 512 stalled threads.
+    /// Returns how many threads the pool may have now: stalled threads, at most 512 of them, are replaced by others.
     fn thread_limit(&self, queue: &TaskQueue) -> usize {
         self.max_threads + queue.stalled.min(512)
     }
@@ -119,14 +119,15 @@ impl PoolState {
         }
     }
 
-    /// Returns the next job, or `None` when the thread should end.
+    /// Returns the next job, or `None` if the thread is no longer needed and should end.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
             if queue.threads > self.thread_limit(&queue) {
                 queue.threads -= 1;
                 drop(queue);
-                // Another thread is woken, since the wake-up of this one may have been meant for a job.
+                // This thread ends without a job, but its wake-up may have announced one: another thread must wake for
+                // the job.
                 self.work.notify_one();
                 return None;
             }
@@ -138,7 +139,7 @@ impl PoolState {
                 return None;
             }
             queue.idle += 1;
-            // A thread without work ends after this time.
+            // A thread that finds no job for 20 seconds ends.
             let wait = self.work.wait_for(&mut queue, Duration::from_secs(20));
             queue.idle -= 1;
             if wait.timed_out() && queue.jobs.is_empty() {
@@ -149,13 +150,13 @@ impl PoolState {
     }
 }
 
-/// Marks a job that waits for something outside for longer than usual, such as a server that does not answer. The pool
-/// may run one more thread until this is dropped, which must happen in the same thread.
+/// Marks the thread's job as stalled: it waits long for something outside, such as a server that does not answer. The
+/// pool may run one more thread until this struct is dropped, which must happen in the same thread.
 #[must_use]
 pub(crate) struct StalledJob(Arc<PoolState>);
 
 impl StalledJob {
-    /// Marks the job of this thread as stalled; `None` if no pool runs the thread.
+    /// Marks the job of this thread as stalled. Returns `None` if the thread belongs to no pool.
     pub(crate) fn begin() -> Option<StalledJob> {
         let pool = POOL.with_borrow(Option::clone)?;
         let mut queue = pool.queue.lock();
@@ -186,14 +187,14 @@ impl Drop for ThreadPool {
     }
 }
 
-/// Applies `work` to each item, in this thread and at most `threads - 1` others; returns the results in the order of
+/// Applies `work` to each item, in this thread and at most `threads - 1` others. Returns the results in the order of
 /// the items.
 pub fn parallel_map<T: Send, R: Send>(
     threads: usize,
     items: Vec<T>,
     work: &(dyn Fn(T) -> R + Sync),
 ) -> Vec<R> {
-    // Shuttle would not schedule threads that are started here.
+    // In a shuttle run, threads that start here would not be scheduled, so this thread does all the work.
     let threads = if locks::is_scheduled() { 1 } else { threads };
     let count = items.len();
     let queue = Mutex::new(items.into_iter().enumerate());
@@ -210,7 +211,7 @@ pub fn parallel_map<T: Send, R: Send>(
         for _ in 1..threads.min(count) {
             let thread = thread::Builder::new().name("zarrfs-map".to_string());
             if thread.spawn_scoped(scope, run).is_err() {
-                // No more threads can be started: those that did start do all the work.
+                // If the system starts no more threads, those that run do all the work.
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! The bytes of a read: an own buffer or a range of shared bytes.
+//! The bytes of a read: a buffer of its own, or a range of shared bytes.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use zarr_format::error::Result;
 
 /// The bytes that one read returns.
 pub enum ReadBytes {
-    /// A range of shared bytes, without a copy.
+    /// A range of bytes that other reads share, such as a decoded chunk; nothing is copied.
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
-    /// Bytes assembled for this read.
+    /// Bytes that were assembled for this read alone.
     Own(Buffer),
 }
 
@@ -28,20 +28,19 @@ impl From<Vec<u8>> for ReadBytes {
 }
 
 impl From<&[u8]> for ReadBytes {
-    /// Copies the bytes.
     fn from(bytes: &[u8]) -> ReadBytes {
         bytes.to_vec().into()
     }
 }
 
-/// Content that can be read by offset.
+/// Content, such as a file, that can be read at any offset.
 pub trait ReadAt: Send + Sync {
-    /// Returns the bytes at `offset`, fewer than `len` only at the end. If the context may not wait, returns
-    /// `WouldWait` unless the bytes are in memory: nothing is decoded then.
+    /// Returns the bytes at `offset`; fewer than `len` only at the end of the content. If the context may not wait, the
+    /// error is `WouldWait` unless the bytes are in memory, and nothing is decoded.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 
-/// Returns a range of `bytes`, clamped to its end.
+/// Returns those bytes of a range that `bytes` has.
 pub fn part(bytes: &[u8], range: Range<u64>) -> &[u8] {
     let offset = |offset| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
     let part = bytes.get(offset(range.start)..offset(range.end));

@@ -14,15 +14,15 @@ use crate::request_context::{RequestContext, abandoned};
 use crate::sync::pool::StalledJob;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Timeout for joining a request to a store; far longer than the store's own timeouts.
+/// How long a caller waits for another caller's request to a store: far longer than the request's own time limit.
 pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The running calls by key.
+/// The running calls by key, so that another call for the same key can join them.
 pub struct SingleFlight<K, V> {
     calls: Mutex<HashMap<K, Arc<Call<V>>>>,
 }
 
-/// A running call, and the signal that it has a result.
+/// A running call, whose result other callers wait for.
 struct Call<V> {
     result: Mutex<Option<Result<V>>>,
     done: Condvar,
@@ -42,16 +42,17 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         self.calls.lock().contains_key(key)
     }
 
-    /// Returns the number of callers of the running call for the key.
+    /// Returns the number of callers that share the running call for the key.
     #[cfg(test)]
     pub(super) fn callers(&self, key: &K) -> usize {
-        // The table holds one reference as well.
+        // One of the references is the table's own.
         let call = self.calls.lock().get(key).map(Arc::strong_count);
         call.map_or(0, |holders| holders - 1)
     }
 
-    /// Returns the result of `work`, or of the call for this key that is already running. `Unavailable` if that call
-    /// has no result by `deadline`, which does not limit the work itself. `WouldWait` if the request may not wait.
+    /// Returns the result of `work`, or that of the running call for the same key. The error is `Unavailable` if a
+    /// running call has no result by `deadline`, which does not limit `work` itself. It is `WouldWait` if the request
+    /// may not wait.
     pub fn run(
         &self,
         context: &RequestContext,
@@ -62,8 +63,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         self.run_accepting(context, key, deadline, |_| true, work)
     }
 
-    /// Like `run`, but a joined result is returned only if it `is_valid`; otherwise the caller joins the next
-    /// call or works itself.
+    /// Returns the result of `work`, or that of a running call for the same key if `is_valid` accepts it. If it does
+    /// not, the caller joins the next call or does the work itself.
     pub(crate) fn run_accepting(
         &self,
         context: &RequestContext,
@@ -78,8 +79,9 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Like `run`, and calls `publish` with the result in the step that ends the call. Every caller thus finds either
-    /// the running call or the published result. `publish` must not use this object.
+    /// Returns the result of `work` or of the running call for the same key, and calls `publish` with it in the step
+    /// that ends the call: every caller finds either the running call or the published result. `publish` must not use
+    /// this object.
     pub(crate) fn run_and_publish(
         &self,
         context: &RequestContext,
@@ -94,7 +96,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Joins the running call for the key; begins one if none is running or its result is not valid.
+    /// Joins the running call for the key, or begins a call if none is running or if its result is not valid.
     fn join<'a>(
         &'a self,
         context: &RequestContext,
@@ -129,27 +131,27 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 }
 
-/// The role of a caller: it gets a joined result, or does the work.
+/// What a caller has to do: use the result of the call that it has joined, or do the work itself.
 enum Turn<'a, K: Eq + Hash, V> {
     Joined(Result<V>),
     Works(CallGuard<'a, K, V>),
 }
 
 impl<K: Eq + Hash, V: Clone> CallGuard<'_, K, V> {
-    /// Ends the call with its result.
+    /// Ends the call, and hands its result to the waiting callers.
     fn end(self, result: Result<V>, publish: impl FnOnce(&Result<V>)) -> Result<V> {
         let mut calls = self.calls.lock();
         publish(&result);
         calls.remove(self.key);
         drop(calls);
-        // The result is set after the removal: a waiting caller that gets it and calls again must not find the same
-        // call.
+        // The result is set only after the call has left the table: a caller that gets it and calls again must not join
+        // the same call.
         *self.call.result.lock() = Some(result.clone());
         result
     }
 }
 
-/// Whether a call ended for a reason that concerns only the caller that did the work, while this caller still waits.
+/// Whether a joined call was abandoned because its own caller no longer waits, while this caller still does.
 fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
     error.kind() == Kind::Interrupted && context.is_waited_for()
 }
@@ -162,7 +164,7 @@ impl<V: Clone> Call<V> {
             if let Some(result) = &*result {
                 return result.clone();
             }
-            // The caller's own request may be answered in the meantime.
+            // Wakes every 500 ms, since the caller's own request may be answered in the meantime.
             let check = Instant::now() + Duration::from_millis(500);
             self.done.wait_until(&mut result, check.min(deadline));
             if result.is_some() {
@@ -179,7 +181,7 @@ impl<V: Clone> Call<V> {
     }
 }
 
-/// Wakes the waiting callers; if the work panicked, they get an error.
+/// Wakes the callers that wait for a call when it is dropped. If the work has panicked, they get an error.
 struct CallGuard<'a, K: Eq + Hash, V> {
     calls: &'a Mutex<HashMap<K, Arc<Call<V>>>>,
     key: &'a K,
@@ -210,8 +212,7 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
-    /// Runs `work` in another thread. Once it has begun, a second call for the same key joins it before `work`
-    /// continues.
+    /// Runs `work` in another thread. Before `work` goes on, a second caller with the same key joins its call.
     fn join_call(
         flights: &SingleFlight<u8, u8>,
         work: impl FnOnce() -> Result<u8> + Send,
@@ -320,7 +321,7 @@ mod tests {
                 while begun.load(Ordering::SeqCst) == 0 {
                     thread::yield_now();
                 }
-                // Time to join, if that was possible.
+                // Gives another caller time to join the call, which it must not do.
                 thread::sleep(Duration::from_millis(20));
             };
             let first = flights.run_and_publish(&UNLIMITED, &1, later(), || Ok(1), publish);

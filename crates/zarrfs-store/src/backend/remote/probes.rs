@@ -15,17 +15,17 @@ use crate::{Condition, ETag, Key};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
-/// A valid ETag that no object has.
+/// A well-formed ETag that no object has, to test whether a server refuses a wrong condition.
 pub(crate) const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
-/// The kinds of changes for which a server enforces conditions.
+/// Whether a server enforces the conditions (such as `If-Match`) of puts and of removals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EnforcedConditions {
     pub(crate) puts: bool,
     pub(crate) removals: bool,
 }
 
-/// The result of the probe, if it has succeeded.
+/// The result of the probe of a server's conditional requests, once the probe has succeeded.
 #[derive(Default)]
 pub(crate) struct ConditionProbe {
     enforced: Mutex<Option<EnforcedConditions>>,
@@ -49,9 +49,10 @@ impl ConditionProbe {
     }
 }
 
-/// The key that the probe changes. Each call is a single request with its condition.
+/// Puts and removes the object that the probe of conditional requests uses. Each call sends a single request with its
+/// condition.
 pub(crate) trait ConditionTrial {
-    /// Puts an object. The error is `Unsupported` if a request cannot express the condition.
+    /// Puts the probe's object. The error is `Unsupported` if a request cannot express the condition.
     fn put(
         &self,
         context: &RequestContext,
@@ -59,14 +60,14 @@ pub(crate) trait ConditionTrial {
         condition: &Condition,
     ) -> Result<ETag>;
 
-    /// Removes the object. The error is `NotFound` if the server says that it is missing, or `Unsupported` as for puts.
+    /// Removes the probe's object. The error is `NotFound` if it is missing, or `Unsupported` if a request cannot
+    /// express the condition.
     fn remove(&self, condition: &Condition) -> Result<()>;
 
-    /// Returns the text of an ETag that no object has.
     fn unused_etag(&self) -> String;
 }
 
-/// Runs the probe, and removes the object that it has put.
+/// Probes which conditions a server enforces, and removes the object that the probe has put.
 fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     let enforced = try_changes(context, trial);
     let is_removed = matches!(enforced, Ok(enforced) if enforced.removals);
@@ -96,7 +97,7 @@ fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedC
 
 fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
     let mut etag = match trial.put(context, b"1", &Condition::Absent) {
-        // The server does not support conditions.
+        // A server without conditional requests rejects the header of the condition.
         Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
             return Ok(EnforcedConditions::default());
         }
@@ -119,8 +120,8 @@ fn try_changes(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<E
     Ok(EnforcedConditions { puts, removals })
 }
 
-/// Whether a removal is refused with a wrong condition, done with the right one, and refused once the object is
-/// missing.
+/// Whether the server enforces the conditions of removals: refuses a wrong condition, accepts the right one, and
+/// refuses a condition for a missing object.
 fn try_removals(trial: &dyn ConditionTrial, wrong: &Condition, right: &Condition) -> Result<bool> {
     for (condition, should_remove) in [(wrong, false), (right, true), (right, false)] {
         match trial.remove(condition) {
@@ -133,7 +134,6 @@ fn try_removals(trial: &dyn ConditionTrial, wrong: &Condition, right: &Condition
     Ok(true)
 }
 
-/// Returns the result of a put, or `None` if its condition was refused or is not supported.
 fn unless_refused(put: Result<ETag>) -> Result<Option<ETag>> {
     match put {
         Ok(etag) => Ok(Some(etag)),
@@ -142,31 +142,34 @@ fn unless_refused(put: Result<ETag>) -> Result<Option<ETag>> {
     }
 }
 
-/// Whether an error means that the server refused a change because of its condition.
+/// Whether an error means that the server refused a change because its condition does not hold.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound)
 }
 
-/// Returns the key that the probe changes. It differs between machines and users, so that probes do not disturb each
-/// other. It never changes, so that the next probe removes the object that a killed probe has left.
+/// Returns the key of the object that the probe of conditional requests puts. The key differs between machines and
+/// users, so that their probes do not disturb each other, and never changes, so that the next probe removes the object
+/// of a killed one.
 pub(crate) fn trial_key() -> Result<Key> {
     let mut hasher = DefaultHasher::new();
-    // Machines without a name share a key. A disturbed probe only finds that conditions are not enforced.
+    // Machines without a host name share a key. If their probes disturb each other, the only result is that conditions
+    // count as not enforced.
     let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     machine.hash(&mut hasher);
     rustix::process::geteuid().as_raw().hash(&mut hasher);
     Key::new(format!(".zarrfs-trial-{:016x}", hasher.finish()))
 }
 
-/// The evidence about a store that cannot list names.
+/// What is known about a store without listings: whether it refuses missing keys, and when it last returned its root
+/// document.
 #[derive(Default)]
 pub(crate) struct RefusalProbe(tokio::sync::Mutex<ProbeAnswers>);
 
 #[derive(Default)]
 struct ProbeAnswers {
-    /// Whether the server refuses missing keys.
+    /// Whether the server refuses a request for a missing key with 403, instead of 404.
     refuses_missing: Option<bool>,
-    /// The root document that was returned last, and the time of its request.
+    /// The metadata document of the root that the server returned last, and the time of its request.
     root_document: Option<(Key, Instant)>,
 }
 
@@ -182,7 +185,8 @@ impl RefusalProbe {
         if known.refuses_missing == Some(false) {
             return Ok(false);
         }
-        // One document is evidence for all keys that were refused before it was requested.
+        // The server returned a root document after it had refused the key, so the credentials are valid and the key is
+        // missing.
         let has_document = known
             .root_document
             .as_ref()

@@ -26,12 +26,12 @@ use super::login::SentLogin;
 use super::login::origin_login::{Hop, OriginLogin};
 use crate::backend::opaque_debug;
 
-/// The URL of a response after all redirects. It is an extension of the response.
+/// The URL of a response after all redirects, stored in the response's extensions.
 #[derive(Clone)]
 pub(crate) struct FinalUrl(pub(crate) Url);
 
-/// A client that follows redirects and adds credentials. Each response has the extensions `FinalUrl` and, with
-/// credentials for the store, `SentLogin`.
+/// A client that follows redirects and adds credentials. It stores the final URL in the extensions of each response,
+/// and there also records whether the credentials for the store were sent.
 pub(super) struct RedirectingClient {
     below: HttpClient,
     login: Option<Arc<OriginLogin>>,
@@ -40,12 +40,12 @@ pub(super) struct RedirectingClient {
 opaque_debug!(RedirectingClient);
 
 impl RedirectingClient {
-    /// Wraps a client that follows no redirects.
+    /// Wraps an HTTP client that does not follow redirects itself.
     pub(super) fn new(below: HttpClient, login: Option<Arc<OriginLogin>>) -> RedirectingClient {
         RedirectingClient { below, login }
     }
 
-    /// Sends a request to one server. A token that has expired is renewed once.
+    /// Sends a request without following redirects. If a token has expired, renews it and repeats the request once.
     async fn send(&self, request: HttpRequest, hop: &Hop<'_>) -> Result<HttpResponse, HttpError> {
         let mut response = match &self.login {
             Some(login) => self.send_signed(login, request, hop).await?,
@@ -84,7 +84,7 @@ impl HttpService for RedirectingClient {
         let first = Url::parse(&request.uri().to_string()).map_err(|error| failed(&error))?;
         let (mut url, mut request) = (first.clone(), request);
         let mut was_encrypted = false;
-        // The first request and 10 redirects.
+        // At most 10 redirects are followed after the first request.
         for _ in 0..=10 {
             was_encrypted |= url.scheme() == "https";
             let hop = Hop {
@@ -108,13 +108,13 @@ impl HttpService for RedirectingClient {
     }
 }
 
-/// Returns the error for a redirect that is not followed.
+/// Returns the error of a request whose redirect is refused.
 fn failed(why: &dyn std::fmt::Display) -> HttpError {
     let why = io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
     HttpError::new(HttpErrorKind::Unknown, why)
 }
 
-/// Returns the URL that a response redirects to, or `None` if it is no redirect that can be followed.
+/// Returns the URL that a response redirects to, or `None` if the response is not a redirect.
 fn target(response: &HttpResponse, url: &Url) -> Option<Url> {
     let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
@@ -161,7 +161,8 @@ fn redirected(
     Some(request)
 }
 
-/// Returns the reason why a redirect is refused, or `None` if it is followed. `resolves_inside` resolves a host name.
+/// Returns why a redirect is refused (it leads from a public host into a private network), or `None`. `resolves_inside`
+/// tells whether a host name has a private address.
 fn refusal(first: &Url, target: &Url, resolves_inside: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (first.host_str()?, target.host_str()?);
     let is_private = |host: &str| is_inside(host) || resolves_inside(host);
@@ -239,7 +240,7 @@ mod tests {
         )
     }
 
-    /// A server that answers by URL and records its requests.
+    /// A test server that chooses its response by the URL of the request, and records all requests.
     #[derive(Clone)]
     struct Server {
         answer: fn(&HttpRequest) -> (u16, &'static str),
@@ -278,7 +279,6 @@ mod tests {
             runtime.block_on(client.call(request))
         }
 
-        /// Returns the methods, URLs, values of `Authorization`, and lengths of bodies of all requests.
         fn seen(&self) -> Vec<String> {
             let requests = self.requests.lock();
             let lines = requests.iter().map(|request| {

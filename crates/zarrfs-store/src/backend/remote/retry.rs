@@ -20,7 +20,7 @@ use zarr_format::error::{Error, Kind, Result};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Counts the attempts of one request.
+/// Counts the attempts of one request, and limits their number and their total time.
 pub(crate) struct Attempts {
     end: Instant,
     retries: usize,
@@ -28,7 +28,6 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Allows the first attempt and `max_retries` retries, within `time`.
     pub(crate) fn new(time: Duration, max_retries: usize) -> Attempts {
         let now = Instant::now();
         Attempts {
@@ -38,23 +37,23 @@ impl Attempts {
         }
     }
 
-    /// Sets the end of the attempts to `time` from now.
+    /// Sets the time limit of all further attempts to `time` from now.
     pub(crate) fn extend(&mut self, time: Duration) {
         let now = Instant::now();
         self.end = now.checked_add(time).unwrap_or(now);
     }
 
-    /// Returns the time that is left.
     pub(crate) fn time_left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Counts a failed attempt. Returns the pause before the next one, or `None` if there may be none.
+    /// Counts a failed attempt. Returns the pause before the next attempt, or `None` if no further attempt is allowed.
     pub(crate) fn next_pause(&mut self) -> Option<Duration> {
         self.next_pause_at_least(Duration::ZERO)
     }
 
-    /// Like `next_pause`, with a pause of at least `least`.
+    /// Counts a failed attempt. Returns the pause before the next attempt, at least `least`, or `None` if no further
+    /// attempt is allowed.
     pub(crate) fn next_pause_at_least(&mut self, least: Duration) -> Option<Duration> {
         let pause = pause(self.retries).max(least);
         if self.retries >= self.max_retries || pause >= self.time_left() {
@@ -65,7 +64,7 @@ impl Attempts {
     }
 }
 
-/// Whether a response with this status is retried. 501 (not implemented) is permanent.
+/// Whether a response's status allows a retry of the request. 501 (not implemented) is permanent.
 pub(crate) fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
@@ -92,40 +91,39 @@ fn pause(retries: usize) -> Duration {
     doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
 }
 
-/// A key of a remote store that is changed.
+/// The object of a remote store that a put or a removal changes.
 pub(crate) trait RemoteKey {
     fn key(&self) -> &Key;
-    /// The time limit for all attempts.
     fn limit(&self) -> Duration;
-    /// Requests the ETag and metadata of the key's object.
+    /// Requests the current ETag and metadata of the object, or `None` if it is missing.
     fn probe(&self) -> Result<Option<(ETag, Meta)>>;
-    /// Opens the object that `probe` has found.
+    /// Opens the object version that `probe` has found, to compare its content.
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
 }
 
-/// Waits before the next attempt. Returns false if there may be none.
+/// Waits before the next attempt of a request. Returns false if no further attempt is allowed.
 fn wait_for_next(attempts: &mut Attempts) -> bool {
     let pause = attempts.next_pause();
     pause.map(thread::sleep).is_some()
 }
 
-/// Whether a failed request may have been carried out.
+/// Whether a request with this error may have changed the object: its response may have been lost.
 fn may_have_succeeded(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
-/// A put under a condition.
+/// A put of an object that must only succeed if a condition holds.
 pub(crate) struct ConditionalPut<'a> {
     pub(crate) target: &'a dyn RemoteKey,
     pub(crate) body: PutBody<'a>,
     pub(crate) condition: &'a Condition,
-    /// Whether the key is checked before each attempt.
+    /// Whether the condition is checked by a request of its own before each put.
     pub(crate) checks_first: bool,
 }
 
-/// Puts an object. Each call of `attempt` sends one request; its argument is whether to send the condition. Some
-/// servers take a folder for an object and always refuse `Absent`, so the condition is left out if it was refused twice
-/// although it holds.
+/// Puts an object, with retries. Each call of `attempt` sends one request; its argument is whether to send the
+/// condition. Some servers take a folder for an object and always refuse the condition `Absent`. So the condition is
+/// left out if the server refused it twice although it holds.
 pub(crate) fn put(
     context: &RequestContext,
     put: &ConditionalPut<'_>,
@@ -165,7 +163,8 @@ pub(crate) fn put(
             return Ok(etag.clone());
         }
         condition.check(target.key(), current.map(|(etag, _)| etag).as_ref())?;
-        // The key still meets the condition: the conflicting object was removed, or the attempt had no effect.
+        // The object still meets the condition, so the put can be retried: the conflicting object was removed, or the
+        // last attempt had no effect.
         if !wait_for_next(&mut attempts) {
             let refused = || Error::unavailable(target.key(), REFUSED);
             return Err(if is_refusal { refused() } else { error });
@@ -215,7 +214,7 @@ pub(crate) fn erase(
     }
 }
 
-/// Why a change fails if the server refuses its condition each time.
+/// The error message if the server refuses a change each time although the condition of the change holds.
 const REFUSED: &str =
     "the server rejects the condition of the change, although the condition holds";
 
@@ -231,8 +230,8 @@ fn has_object_to_erase(
     }
 }
 
-/// Checks the condition of a removal whose key is missing. With `was_lost`, an earlier attempt of this removal may have
-/// removed the object.
+/// Checks the condition of a removal after its key was found missing. `was_lost` means that the response to an earlier
+/// attempt was lost, so that attempt may have removed the object.
 fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
     if was_lost || *condition == Condition::Any {
         return Ok(());
@@ -240,7 +239,6 @@ fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()>
     condition.check(key, None)
 }
 
-/// Whether a key has exactly the bytes of `body`.
 pub(crate) fn has_content(
     context: &RequestContext,
     target: &dyn RemoteKey,

@@ -30,14 +30,13 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// the default `--concurrency`, that happens to all bodies on a link of less than 64 KiB per second.
 const ARRIVAL_STEP: usize = 1 << 10;
 
-/// The last HTTP response of a task.
+/// What is known of the last HTTP response of an asynchronous task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastResponse {
-    /// The status of the response.
     pub(crate) status: Option<u16>,
-    /// The region of the bucket.
+    /// The region of the bucket, which S3 names in the response's headers.
     pub(crate) region: Option<String>,
-    /// The host of a request that failed without a response.
+    /// The host of the last request, if the request failed without a response.
     pub(crate) host: Option<String>,
 }
 
@@ -46,17 +45,15 @@ tokio::task_local! {
     static ARRIVALS: Arc<Arrivals>;
 }
 
-/// The arrivals of bytes during a wait.
+/// When HTTP responses and bytes of their bodies arrived for a task that a thread waits for.
 #[derive(Default)]
 struct Arrivals(Mutex<Arrived>);
 
 #[derive(Default)]
 struct Arrived {
-    /// When the first response arrived.
     first: Option<Instant>,
-    /// When the last response, or the last `ARRIVAL_STEP` bytes of a body, arrived.
+    /// When a response's head, or enough bytes of a body to count as an arrival (`ARRIVAL_STEP`), last arrived.
     last: Option<Instant>,
-    /// Bytes since that time.
     bytes: usize,
 }
 
@@ -71,7 +68,6 @@ pub(crate) fn record_arrival() {
     record_bytes(ARRIVAL_STEP);
 }
 
-/// Records that a piece of a body arrived for the current task.
 pub(crate) fn record_bytes(bytes: usize) {
     let _ = ARRIVALS.try_with(|arrivals| {
         let mut arrived = arrivals.0.lock();
@@ -91,25 +87,25 @@ pub(crate) fn first_arrival() -> Option<Instant> {
     first.ok().flatten()
 }
 
-/// Returns the time of the last arrival for the current task; `None` before the first one, and in a change.
+/// Returns when bytes last arrived for the current task. Returns `None` before the first arrival, and for a change,
+/// which is never abandoned.
 pub(crate) fn last_arrival() -> Option<Instant> {
     let last = ARRIVALS.try_with(|arrivals| arrivals.last());
     last.ok().flatten()
 }
 
-/// Records the response to a request of the current task.
 pub(crate) fn record_response(last: LastResponse) {
-    // Tasks outside of a wait, such as the renewal of credentials, do not record it.
+    // Tasks that no thread waits for, such as the renewal of credentials, have no place for the response.
     let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
 
-/// Returns the status of the last response to the current task.
 pub(crate) fn last_status() -> Option<u16> {
     let status = LAST_RESPONSE.try_with(|place| place.borrow().status);
     status.ok().flatten()
 }
 
-/// Runs one of several concurrent futures of a wait. Also returns the last response to this future's own requests.
+/// Runs one of several concurrent futures that a thread waits for. Also returns the last HTTP response to this future's
+/// own requests.
 pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
     let recorded = async {
         let done = work.await;
@@ -132,7 +128,8 @@ pub(crate) fn wait<T>(
     runtime()?.block_on(while_useful(context, &arrivals, work))
 }
 
-/// Like `wait`, for changes. They go on even if no request waits for them, since their outcome must be known.
+/// Runs a future that changes the store, and blocks until it ends, even if the kernel's request was already answered:
+/// the outcome of a change must be known.
 pub(crate) fn wait_for_change<T>(
     limit: Duration,
     work: impl Future<Output = T>,
@@ -140,8 +137,8 @@ pub(crate) fn wait_for_change<T>(
     Ok(runtime()?.block_on(with_limit(limit, work)))
 }
 
-/// Like `wait`, for futures with many steps. They run on the runtime's threads, so that the caller is woken once and
-/// not for each piece of a response.
+/// Runs a future with many steps on the runtime's threads and blocks until it ends, so that the calling thread is woken
+/// once and not for each packet of a response.
 pub(crate) fn spawn_and_wait<T: Send + 'static>(
     context: &RequestContext,
     limit: Duration,
@@ -165,7 +162,7 @@ impl<T> Drop for AbortedTask<T> {
     }
 }
 
-/// Runs work as long as its request is unanswered or bytes arrive.
+/// Runs a future until it ends, or until the kernel's request was already answered and no bytes arrive.
 async fn while_useful<T>(
     context: &RequestContext,
     arrivals: &Arrivals,
@@ -173,8 +170,8 @@ async fn while_useful<T>(
 ) -> Result<T> {
     let mut work = pin!(work);
     let mut previous = None;
-    // The thread counts as stalled even if bytes arrive: a server that keeps breaking off its responses sends some
-    // bytes too.
+    // The thread does not count in its pool even if bytes arrive: a server that keeps closing its connections early
+    // sends some bytes too.
     let mut stalled = None;
     loop {
         let last = arrivals.last();
@@ -233,7 +230,7 @@ mod tests {
         assert!(done.is_none());
     }
 
-    /// A server that closes its connections early may send bytes again and again.
+    /// The thread must not block its pool: a server that closes its connections early may send bytes again and again.
     #[test]
     fn a_wait_with_arriving_bytes_does_not_block_the_pool() {
         let pool = ThreadPool::new("waits", 1, 10);
@@ -254,7 +251,7 @@ mod tests {
         assert_eq!(ended.recv(), Ok("waiting"));
     }
 
-    /// A request that counts as answered once this is set.
+    /// A kernel request that counts as answered once the flag is set.
     struct Answered(AtomicBool);
 
     impl RequestLimit for Answered {
@@ -269,8 +266,8 @@ mod tests {
         }
     }
 
-    /// Waits for `work`, once directly and once on the runtime's threads, each in a request that is answered shortly
-    /// after. Returns which of them ended.
+    /// Runs `work` twice, on the waiting thread and on the runtime's threads, in requests that are answered shortly
+    /// after. Returns for each run whether it went on to its end.
     fn ends_after_answer<W>(work: impl Fn() -> W) -> [bool; 2]
     where
         W: Future<Output = ()> + Send + 'static,

@@ -18,11 +18,11 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// Why certificates are refused if this machine trusts none.
+/// The error message if a certificate is refused because the machine trusts no certificates at all.
 pub(super) const TRUSTS_NONE: &str = "no trusted certificates found: install the package ca-certificates, or set \
     SSL_CERT_FILE to a file with certificates";
 
-/// Returns the TLS settings, with the machine's trusted certificates and `others`.
+/// Returns the TLS settings of a client that trusts the machine's certificates and `others`.
 pub(super) fn client_config(
     provider: Arc<CryptoProvider>,
     others: Vec<CertificateDer<'static>>,
@@ -64,13 +64,13 @@ fn machine_certificates() -> &'static [CertificateDer<'static>] {
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
-    /// The trusted certificates beside the machine's.
+    /// Certificates that are trusted in addition to the machine's.
     others: Vec<CertificateDer<'static>>,
-    /// `None` if there is no trusted certificate.
+    /// The verifier of the trusted certificates, or `None` if no certificate is trusted.
     trusted: OnceLock<Result<Option<Trusted>, Error>>,
 }
 
-/// The trusted certificates.
+/// The certificates that are trusted, as authorities or as a server's own.
 #[derive(Debug)]
 struct Trusted {
     by_authority: Arc<WebPkiServerVerifier>,
@@ -78,7 +78,7 @@ struct Trusted {
 }
 
 impl Trusted {
-    /// Trusts these certificates, except those that cannot be parsed. Returns `None` if there is no valid one.
+    /// Trusts the certificates that can be parsed. Returns `None` if no certificate can be.
     fn new(
         certificates: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
@@ -173,8 +173,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate was refused only because it is an authority's. The verifier reports this only after it has
-/// checked the dates.
+/// Whether a server's certificate was refused only because it is marked as the certificate of an authority. The
+/// verifier reports this error only after it has checked the dates of the certificate.
 fn is_of_an_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {

@@ -28,34 +28,34 @@ use crate::request_context::RequestContext;
 /// Length of a local header without name and extra field (APPNOTE 4.3.7).
 const HEADER_LEN: usize = 30;
 
-/// An archive in the version whose directory was read.
+/// A zip archive, in the version whose central directory was read.
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
     pub(super) meta: Meta,
     pub(super) layout: ArchiveLayout,
-    /// The digest of the directory.
+    /// A hash of the central directory, which is equal for versions with the same content.
     digest: u64,
     reader: Arc<dyn Reader>,
     sums: EntryChecksums,
-    /// The running checks of entries whose checksum was wrong, by the offset of the entry's header. A check reads the
-    /// whole entry.
+    /// The checks that are under way: after a wrong checksum, a check reads the whole entry again. The key is the
+    /// offset of the entry's local header.
     checks: SingleFlight<u64, ()>,
     clock: Clock,
     /// Whether the archive's file may be overwritten in place while it is open.
     in_place: bool,
 }
 
-/// The data after an entry's local header.
+/// The position and the first bytes of a zip entry's data, found by reading its local header.
 pub(super) struct EntryData {
     /// The offset of the entry's data in the archive.
     pub(super) start: u64,
-    /// The first bytes of the data, which were read together with the header.
+    /// The first bytes of the entry's data, which were read in the same request as the local header.
     pub(super) first: Vec<u8>,
 }
 
 impl Archive {
-    /// Opens an archive and reads its directory. The error is `NotFound`, or `Corrupt` if it is no zip archive or
-    /// truncated. Also returns the entries that are left out, with a list of those in `folder`.
+    /// Opens a zip archive and reads its central directory. Also returns the entries that are left out, and the names
+    /// of those in `folder`. The error is `NotFound`, or `Corrupt` if the object is truncated or not a zip archive.
     pub(super) fn open(
         context: &RequestContext,
         base: &dyn Store,
@@ -89,7 +89,6 @@ impl Archive {
         self.meta.may_be_of(&other.meta) && self.digest == other.digest
     }
 
-    /// Returns the metadata of an entry.
     pub(super) fn meta_of(&self, entry: &ZipEntry) -> Meta {
         Meta {
             kind: EntryKind::File,
@@ -100,7 +99,7 @@ impl Archive {
         }
     }
 
-    /// Returns the metadata of a folder, with or without an entry of its own.
+    /// Returns the metadata of a folder in the archive, whether or not the folder has an entry of its own.
     pub(super) fn folder_meta(&self, entry: Option<&ZipEntry>) -> Meta {
         let written = entry.map(|entry| Duration::from_secs(entry.modified.into()));
         Meta {
@@ -112,7 +111,7 @@ impl Archive {
         }
     }
 
-    /// Returns the version of an entry, made of the archive's version and the entry's offset, checksum and size.
+    /// Returns the version of a zip entry, made of the archive's version and the entry's offset, checksum and size.
     pub(super) fn version_of(&self, entry: &ZipEntry) -> Version {
         let mut hasher = DefaultHasher::new();
         self.meta.version.hash(&mut hasher);
@@ -120,7 +119,7 @@ impl Archive {
         Version::of(&hasher.finish().to_le_bytes())
     }
 
-    /// Reads exactly `length` bytes. The error is `Corrupt` if the archive is too short.
+    /// Reads exactly `length` bytes of the archive. The error is `Corrupt` if the archive is too short.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -143,8 +142,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Checks a read. The error is `Changed` if the bytes may be from another version of the archive. A short read is
-    /// an error too.
+    /// Returns `Changed` if the bytes that were read from the archive may be from another version of it. Returns
+    /// `Corrupt` if the read was short (`is_whole` is false).
     fn check_read(&self, context: &RequestContext, is_whole: bool) -> Result<()> {
         if self.in_place && self.reader.meta(context).map_err(failed)?.version != self.meta.version
         {
@@ -158,7 +157,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Returns `Changed` if the archive was changed, which explains the error, or else the error itself.
+    /// Returns `Changed` if the archive was replaced, because the replacement explains the error. Otherwise returns the
+    /// error unchanged.
     pub(super) fn error_or_changed(&self, context: &RequestContext, error: Error) -> Error {
         match self.reader.meta(context) {
             Ok(meta) if meta.version == self.meta.version => error,
@@ -167,11 +167,11 @@ impl Archive {
         }
     }
 
-    /// Reads an entry's local header, which must have the same name. With `together`, short data are read in the same
-    /// request.
+    /// Reads the local header of a zip entry, which must have the name of the key. If `together` is true, the data of a
+    /// short entry are read in the same request.
     ///
-    /// The error is `Unsupported` for encrypted entries and unknown methods, `Corrupt` for impossible sizes and for
-    /// entries whose checksum is known to be wrong.
+    /// The error is `Unsupported` for encrypted entries and unknown compression methods. It is `Corrupt` for impossible
+    /// sizes, and for entries whose checksum was wrong twice within the last minute.
     pub(super) fn data(
         &self,
         context: &RequestContext,
@@ -181,7 +181,7 @@ impl Archive {
     ) -> Result<EntryData> {
         check_compression(entry)?;
         self.refuse_confirmed(context, entry)?;
-        // A longer entry is not read together with its header.
+        // An entry of more than 1 MiB is not read together with its local header.
         let together = together && entry.compressed <= 1 << 20;
         let mut wanted = HEADER_LEN as u64 + entry.stored_name_len();
         if together {
@@ -209,7 +209,7 @@ impl Archive {
         })
     }
 
-    /// Reads a whole stored (uncompressed) entry and checks it.
+    /// Reads a whole stored (uncompressed) entry and verifies its checksum.
     pub(super) fn stored(
         &self,
         context: &RequestContext,
@@ -232,8 +232,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Reads a range of a stored entry, whose data begin at `start`. The error is `Corrupt` if all readers together
-    /// have now read the whole entry, and its checksum is wrong.
+    /// Reads a range of a stored entry, whose data begin at `start`. The error is `Corrupt` if the ranges that were
+    /// read so far cover the whole entry, and its checksum is wrong.
     pub(super) fn read_part(
         &self,
         context: &RequestContext,
@@ -268,7 +268,7 @@ impl Archive {
         })
     }
 
-    /// Reads the whole entry, unless another caller has just done so.
+    /// Reads a whole entry to verify its checksum, unless another caller has just done so.
     fn read_again(&self, context: &RequestContext, entry: &ZipEntry, start: u64) -> Result<()> {
         self.refuse_confirmed(context, entry)?;
         if self.sums.wrong(entry).is_none() {
@@ -282,8 +282,8 @@ impl Archive {
         self.record_checksum(context, entry, crc.sum())
     }
 
-    /// Returns an error for an entry that was read again within the last minute and still had a wrong checksum. It is
-    /// not read again so soon, since each check reads the whole entry.
+    /// Returns `Corrupt` for an entry whose checksum was wrong again when the entry was last read as a whole, less than
+    /// a minute ago.
     fn refuse_confirmed(&self, context: &RequestContext, entry: &ZipEntry) -> Result<()> {
         let now = self.clock.now();
         match self.sums.wrong(entry) {
@@ -294,7 +294,7 @@ impl Archive {
         }
     }
 
-    /// Records the checksum of a whole entry that was read. The error is `Corrupt` if the checksum is wrong.
+    /// Records the checksum of an entry that was read as a whole. The error is `Corrupt` if the checksum is wrong.
     fn record_checksum(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
         let judged = check_crc(sum, entry).map_err(|error| self.error_or_changed(context, error));
         if judged
@@ -308,8 +308,8 @@ impl Archive {
     }
 }
 
-/// Returns an error for entries that cannot be read, and for sizes that are impossible with the entry's compression
-/// method.
+/// Returns an error for entries that are encrypted or have an unknown compression method, and for sizes that the
+/// compression method cannot produce.
 fn check_compression(entry: &ZipEntry) -> Result<()> {
     let is_possible = match entry.compression {
         Compression::Stored => entry.compressed == entry.size,
@@ -337,8 +337,8 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
     Err(Error::corrupt("", text))
 }
 
-/// Returns the length of a local header with its name and extra field. The error is `Corrupt` if it has another name
-/// than `name`.
+/// Returns the length of a local header with its name and extra field. The error is `Corrupt` if the name in the header
+/// is not `name`.
 fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let wrong = || Error::corrupt("", "the zip directory does not match the entry");
     let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
@@ -352,7 +352,7 @@ fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     Ok(HEADER_LEN as u64 + u64::from(name_length) + u64::from(extra_length))
 }
 
-/// Compares the checksum of a whole entry (APPNOTE 4.4.7).
+/// Compares the checksum of an entry's data with the checksum in the central directory (APPNOTE 4.4.7).
 pub(super) fn check_crc(crc: u32, entry: &ZipEntry) -> Result<()> {
     if crc == entry.crc {
         return Ok(());
@@ -372,7 +372,8 @@ fn changed() -> Error {
     )
 }
 
-/// Converts an error of the store below. A missing archive does not mean that an entry is missing.
+/// Converts an error of the store that holds the archive: `NotFound` becomes `Unavailable`, since a missing archive
+/// does not mean a missing entry.
 pub(super) fn failed(error: Error) -> Error {
     match error.kind() {
         Kind::NotFound => Error::new(Kind::Unavailable, "", "the zip archive is gone"),

@@ -15,32 +15,33 @@ use parking_lot::Mutex;
 
 use super::index::ZipEntry;
 
-/// Maximum number of entries with checksums of ranges, and of recorded entries with a wrong checksum.
+/// Maximum number of entries with range checksums in memory, and of entries recorded as having a wrong checksum.
 const MAX_ENTRIES: usize = 4096;
 
 /// How long an entry is not read again after its checksum was wrong twice.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The checksums of an archive's entries, by the offset of the local header.
+/// The checksums of the ranges that were read of an archive's entries. The key is the offset of the entry's local
+/// header.
 pub(super) struct EntryChecksums(Mutex<ChecksumTable>);
 
 struct ChecksumTable {
     read: LruCache<u64, Vec<CheckedRange>>,
-    /// The total capacity of the vectors in `read`, in ranges.
+    /// The total capacity of the vectors in `read`, in elements.
     capacity: usize,
     wrong: LruCache<u64, WrongSum>,
 }
 
-/// A wrong checksum that was read for an entry.
+/// The wrong checksum that an entry had when all of it had been read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WrongSum {
     pub(super) sum: u32,
-    /// When the entry was last read again and its checksum was still wrong.
+    /// When the whole entry was last read again, if its checksum was then still wrong.
     confirmed: Option<Instant>,
 }
 
 impl WrongSum {
-    /// Whether the checksum was confirmed as wrong less than `RECHECK_INTERVAL` ago.
+    /// Whether the entry was read again less than a minute (`RECHECK_INTERVAL`) ago, and its checksum was still wrong.
     pub(super) fn is_confirmed(&self, now: Instant) -> bool {
         let age = |confirmed| now.saturating_duration_since(confirmed);
         self.confirmed
@@ -48,7 +49,6 @@ impl WrongSum {
     }
 }
 
-/// A range of an entry, and its checksum.
 struct CheckedRange {
     range: Range<u64>,
     crc: Crc,
@@ -70,7 +70,6 @@ impl EntryChecksums {
         self.0.lock().wrong.get(&entry.header).copied()
     }
 
-    /// Records that all of an entry was read, with this checksum.
     pub(super) fn record_whole(&self, entry: &ZipEntry, sum: u32, now: Instant) {
         let mut sums = self.0.lock();
         if sum == entry.crc {
@@ -106,8 +105,8 @@ impl EntryChecksums {
 }
 
 impl ChecksumTable {
-    /// Adds a range of an entry. Returns the checksum of the entry if its ranges are complete. Evicts the oldest
-    /// entries beyond the limits.
+    /// Adds a range to the ranges of an entry, and evicts the oldest entries beyond the limits. Returns the checksum of
+    /// the entry if its ranges are complete.
     fn add(&mut self, entry: &ZipEntry, new: CheckedRange, bytes: &[u8]) -> Option<u32> {
         let parts = self.read.get_or_insert_mut(entry.header, Vec::new);
         let capacity = parts.capacity();
@@ -116,16 +115,16 @@ impl ChecksumTable {
             [whole] if whole.range == (0..entry.size) => Some(whole.crc.sum()),
             _ => None,
         };
-        // An entry has at most 1024 separate ranges.
+        // An entry has at most 1024 separate ranges in memory.
         if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > 1024 {
-            // The ranges are dropped: the next reads may be correct, or leave fewer gaps.
+            // After a wrong checksum, a new read may be correct; after too many ranges, new reads may leave fewer gaps.
             *parts = Vec::new();
         }
         if parts.capacity() > 4 * parts.len() {
             parts.shrink_to(2 * parts.len());
         }
         self.capacity = self.capacity - capacity + parts.capacity();
-        // A range takes 40 bytes, so that the ranges of all entries take less than 2 MB.
+        // A range takes 40 bytes in memory, so the ranges of all entries take less than 2 MB.
         while self.read.len() > MAX_ENTRIES || self.capacity > 48 << 10 {
             let oldest = self.read.pop_lru();
             self.capacity -= oldest.map_or(self.capacity, |(_, parts)| parts.capacity());
@@ -134,8 +133,8 @@ impl ChecksumTable {
     }
 }
 
-/// Adds a range with its bytes to the others, which are sorted and neither overlap nor touch. If the new range overlaps
-/// others, only its bytes before and behind them are used.
+/// Adds a range that was read, with its bytes, to the sorted ranges of an entry, which neither overlap nor touch. If
+/// the new range overlaps others, only the bytes that no other range has are used.
 fn add(parts: &mut Vec<CheckedRange>, mut new: CheckedRange, bytes: &[u8]) {
     let (start, end) = (new.range.start, new.range.end);
     let (mut from, mut to) = (start, end);
@@ -160,7 +159,7 @@ fn add(parts: &mut Vec<CheckedRange>, mut new: CheckedRange, bytes: &[u8]) {
             .update(bytes.get(at(from)..at(to)).unwrap_or_default());
         new.range = from..to;
     }
-    // Ranges within the new one are replaced by it.
+    // The new range replaces the ranges that lie within it.
     parts.splice(first..behind, [new]);
     join(parts, first);
     if first > 0 {
@@ -283,7 +282,7 @@ mod tests {
             assert_eq!(sums.0.lock().read.get(&header).unwrap().len(), 1000);
         }
         assert!(!sums.0.lock().read.contains(&0), "the oldest one");
-        // Most of an entry's parts become one.
+        // The ranges of most entries are joined to one, which takes little memory.
         for header in 0..200 {
             scattered(header);
             read(header, 0..3990);

@@ -26,28 +26,28 @@ const END_SIGNATURE: &[u8] = b"PK\x05\x06";
 const END_LEN: usize = 22;
 const MAX_END_LEN: usize = END_LEN + u16::MAX as usize;
 
-/// The parsed directory, with the entries that are left out.
+/// The parsed central directory of an archive, and the entries that were left out of the index.
 pub(super) struct CentralDirectory {
     pub(super) index: ZipIndex,
     pub(super) omitted: OmittedEntries,
-    /// The layout, as far as RFC-9 recommends one.
+    /// Properties of the archive for which RFC-9 has recommendations.
     pub(super) layout: ArchiveLayout,
     /// A hash of the names, offsets, lengths, times and checksums of all entries.
     pub(super) digest: u64,
 }
 
-/// Entries that are left out.
+/// The entries of the central directory that are left out of the index.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OmittedEntries {
-    /// Number of names that are not valid keys: with `..`, `.` or an empty component, or too long.
+    /// Number of entries whose name is not a valid key: with `..`, `.` or an empty component, or too long.
     pub(super) names: u64,
-    /// Number of symbolic links, pipes and devices.
+    /// Number of entries that are symbolic links, pipes or devices.
     pub(super) specials: u64,
-    /// Number of files with the same name as a later one.
+    /// Number of files that are left out because a later file has the same name.
     pub(super) repeated: u64,
-    /// The first invalid name.
+    /// The first name that is not a valid key, for the warning in the log.
     pub(super) first: String,
-    /// The first entries of each kind in the folder that was opened.
+    /// The first left-out entries of each kind in the folder that was opened.
     pub(super) list: OmittedList,
 }
 
@@ -81,8 +81,8 @@ impl fmt::Display for OmittedEntries {
     }
 }
 
-/// Reads the directory of an archive of `size` bytes. The error is `Corrupt` if the archive has no directory or is
-/// truncated. Lists the entries of `folder` that are left out.
+/// Reads the central directory of an archive of `size` bytes. Also lists the entries of `folder` that are left out of
+/// the index. The error is `Corrupt` if there is no directory or the archive is truncated.
 pub(super) fn read(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -90,7 +90,7 @@ pub(super) fn read(
     folder: &Key,
 ) -> Result<CentralDirectory> {
     let source = ArchiveSource::new(context, reader, size)?;
-    // The window is longer than the longest record.
+    // The buffer is longer than the longest possible record of the central directory.
     let mut window = vec![0; 1 << 20];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
@@ -112,13 +112,13 @@ pub(super) fn read(
                 }
             }
             Ok(None) => break,
-            // Other data between the last record and the end of the archive are not an error.
+            // If all entries were found, other data between the last entry and the end record are not an error.
             Err(error) if count == claimed && !is_io(&error) => break,
             Err(error) => return Err(zip_error(error)),
         }
         count += 1;
     }
-    // Writers without zip64 count modulo 65536.
+    // Writers without zip64 store the number of entries modulo 65536.
     if count & 0xffff != claimed & 0xffff {
         let text = format!("the zip directory has {count} entries instead of {claimed}");
         return Err(Error::corrupt("", text));
@@ -133,7 +133,7 @@ pub(super) fn read(
     })
 }
 
-/// Hashes the record of an entry, even if the entry is left out.
+/// Adds a record of the central directory to the hash, even if the entry is left out of the index.
 fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
@@ -150,7 +150,7 @@ fn locate<'a>(
     size: u64,
     window: &mut [u8],
 ) -> Result<ZipArchive<&'a ArchiveSource<'a>>> {
-    // At most 64 false signatures in a comment are skipped.
+    // The comment may contain the signature of an end record by chance: at most 64 of them are tried.
     for start in source.ends().take(64) {
         let end = start + END_SIGNATURE.len() as u64;
         let locator = ZipLocator::new().max_search_space(END_SIGNATURE.len() as u64);
@@ -165,7 +165,8 @@ fn locate<'a>(
     located.map_err(|(_, error)| zip_error(error))
 }
 
-/// Adds one record to the index, or counts it as left out. Returns the key of a file that was added.
+/// Adds a record of the central directory to the index, or counts it as left out. Returns the key if the record was
+/// added as a file.
 fn add_record(
     record: &ZipFileHeaderRecord<'_>,
     builder: &mut IndexBuilder,
@@ -174,11 +175,11 @@ fn add_record(
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
     let plain = plain_name(name);
-    // Windows writes a backslash at the end of a folder, and the plain name of `./` is empty.
+    // Zip tools of Windows mark a folder with a final backslash instead of a slash.
     let is_folder = name.ends_with(b"/") || name.ends_with(b"\\");
     let key = Key::new(plain.strip_suffix(b"/").unwrap_or(&plain)).ok();
     if is_folder && key.as_ref().is_some_and(Key::is_root) {
-        // The root folder, stored as `./`.
+        // Some writers store an entry `./` for the root folder, which always exists anyway.
         return Ok(None);
     }
     let Some(key) = key.filter(|key| !key.is_root()) else {
@@ -252,7 +253,8 @@ fn entry_of(record: &ZipFileHeaderRecord<'_>, is_folder: bool) -> ZipEntry {
     entry
 }
 
-/// Returns seconds since 1970. DOS times (APPNOTE 4.4.6) have no time zone and count as UTC.
+/// Converts the time of an entry to seconds since 1970. DOS times (APPNOTE 4.4.6) have no time zone and are taken as
+/// UTC.
 fn seconds(time: &ZipDateTimeKind) -> u32 {
     let unix = match time {
         ZipDateTimeKind::Utc(time) => Some(time.to_unix()),
@@ -274,7 +276,7 @@ fn is_io(error: &rawzip::Error) -> bool {
     matches!(error.kind(), ErrorKind::IO(error) if error.kind() != io::ErrorKind::UnexpectedEof)
 }
 
-/// Returns the store's error if there was one, or else describes the defect of the archive.
+/// Converts an error of `rawzip`: an error of the store is returned as it is, a defect of the archive as `Corrupt`.
 fn zip_error(error: rawzip::Error) -> Error {
     let what = match error.into_kind() {
         ErrorKind::IO(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -296,8 +298,8 @@ fn zip_error(error: rawzip::Error) -> Error {
     Error::corrupt("", format!("not a zip archive, or cut off: {what}"))
 }
 
-/// The archive as a source for `rawzip`. The end of the archive, which often includes the whole directory, is read only
-/// once.
+/// Lets `rawzip` read the archive in the store. The end of the archive, which often includes the whole central
+/// directory, is read only once.
 struct ArchiveSource<'a> {
     context: &'a RequestContext,
     reader: &'a dyn Reader,
@@ -321,7 +323,6 @@ impl<'a> ArchiveSource<'a> {
         })
     }
 
-    /// Returns the comment of the archive.
     fn comment(&self) -> &[u8] {
         let start = self
             .ends()
@@ -376,7 +377,7 @@ impl ReaderAt for ArchiveSource<'_> {
     }
 }
 
-/// Entries of one folder in the archive, in the order in which they were found.
+/// The entries of one folder that are left out of the archive's index, in the order in which they were found.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct OmittedList {
     folder: Key,
@@ -385,7 +386,6 @@ pub(super) struct OmittedList {
 }
 
 impl OmittedList {
-    /// Creates an empty list for a folder.
     pub(super) fn of(folder: &Key) -> OmittedList {
         OmittedList {
             folder: folder.clone(),
@@ -393,8 +393,8 @@ impl OmittedList {
         }
     }
 
-    /// Adds an entry if it is in the folder and the limit for its kind is not reached. `plain` is its name as a
-    /// relative path with slashes.
+    /// Lists a left-out entry if it is in the folder and the limit for its kind is not reached. `plain` is the entry's
+    /// name as a relative path with slashes.
     pub(super) fn add(&mut self, name: &[u8], plain: &[u8], why: HiddenReason) {
         let Some(path) = self.path_in_folder(plain) else {
             return;
@@ -424,36 +424,35 @@ impl OmittedList {
         rest.strip_prefix(b"/")
     }
 
-    /// Returns the entries.
     pub(super) fn into_entries(self) -> Vec<HiddenEntry> {
         self.entries
     }
 }
 
-/// The layout of an archive with the name `.ozx`, as far as OME-NGFF RFC-9 recommends one.
+/// What RFC-9 of OME-NGFF recommends for an archive with the name `.ozx`, as found in the archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveLayout {
-    /// The first compressed entry, if there is one.
+    /// The first entry with compressed data, if there is one: RFC-9 recommends to store all data uncompressed.
     pub compressed: Option<Key>,
-    /// The first `zarr.json` that is not where RFC-9 wants it: all at the beginning, in breadth-first order.
+    /// The first `zarr.json` that is not where RFC-9 wants it: all `zarr.json` come first in the archive, in
+    /// breadth-first order.
     pub misplaced: Option<Key>,
-    /// Whether the archive has the records of ZIP64.
+    /// Whether the archive has the end record of ZIP64.
     pub is_zip64: bool,
-    /// Whether the archive's comment names the version of OME-Zarr.
+    /// Whether the archive's comment states the version of OME-Zarr, as RFC-9 recommends.
     pub has_comment: bool,
 }
 
-/// Collects the layout from the entries in their order.
+/// Checks the entries against the recommendations of RFC-9, in the order of the central directory.
 #[derive(Default)]
 struct LayoutBuilder {
     layout: ArchiveLayout,
-    /// The number of components in the key of the last `zarr.json`; 0 before the first one.
+    /// The number of components in the key of the last `zarr.json`, or 0 before the first `zarr.json`.
     depth: usize,
     has_chunks: bool,
 }
 
 impl LayoutBuilder {
-    /// Adds a file.
     fn add(&mut self, record: &ZipFileHeaderRecord<'_>, key: &Key) {
         if record.compression_method() != CompressionMethod::STORE {
             self.layout.compressed.get_or_insert_with(|| key.clone());
@@ -470,7 +469,6 @@ impl LayoutBuilder {
         self.depth = depth;
     }
 
-    /// Returns the layout of an archive with this comment.
     fn finish(mut self, comment: &[u8], is_zip64: bool) -> ArchiveLayout {
         let text = comment.strip_suffix(b"\0").unwrap_or(comment);
         let value: Option<Value> = serde_json::from_slice(text).ok();

@@ -10,7 +10,7 @@ use crate::{EntryKind, HiddenReason, Key};
 
 use super::directory::OmittedList;
 
-/// Separates the components of a name in the index.
+/// Stands for the slash in the names of the index, so that a folder sorts directly before the entries in it.
 const SEPARATOR: u8 = 0;
 
 /// The compression method of an entry (APPNOTE 4.4.5).
@@ -18,68 +18,69 @@ const SEPARATOR: u8 = 0;
 pub(super) enum Compression {
     /// Uncompressed, method 0.
     Stored,
-    /// Deflated, method 8.
+    /// Compressed with Deflate, method 8.
     Deflated,
-    /// Encrypted (APPNOTE 4.4.4, bit 0, 6 or 13).
+    /// Encrypted (APPNOTE 4.4.4: bit 0, 6 or 13 of the flags), so it cannot be read.
     Encrypted,
-    /// Another method, with this number.
+    /// Compressed with another method, of the given number, which cannot be read.
     Other(u16),
-    /// The entry is a folder.
     Folder,
 }
 
-/// An entry of the central directory; offsets and lengths are in bytes and not yet checked against the archive.
+/// An entry of the central directory. Its offsets and lengths, in bytes, are not yet checked against the real length of
+/// the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ZipEntry {
     /// Offset of the local header of the entry in the archive.
     pub(super) header: u64,
-    /// Length in the archive.
+    /// Length of the entry's data in the archive, in bytes.
     pub(super) compressed: u64,
-    /// Length of the object.
+    /// Length of the entry's uncompressed data, in bytes.
     pub(super) size: u64,
-    /// Checksum of the object.
+    /// CRC-32 of the entry's uncompressed data.
     pub(super) crc: u32,
-    /// The time of the last change, in seconds since 1970.
+    /// The time of the entry's last change, in seconds since 1970.
     pub(super) modified: u32,
     pub(super) compression: Compression,
     name_start: u32,
     name_len: u16,
-    /// How many bytes longer the name in the archive is than the name in the index.
+    /// How many bytes longer the entry's name in the archive is than its name in the index, which lacks a leading `./`
+    /// or a final slash.
     name_rest: u16,
 }
 
-/// The result of a lookup in the index.
+/// What the index has at a path.
 pub(super) enum IndexedPath<'a> {
-    /// The archive has no such entry.
     Missing,
-    /// A folder, with its record if the archive has one.
+    /// A folder, with its own entry if the archive has one.
     Folder(Option<&'a ZipEntry>),
     File(&'a ZipEntry),
-    /// A file that also has entries below its name.
+    /// A file, with other entries below its name.
     Both(&'a ZipEntry),
 }
 
-/// A name directly below a path.
+/// The file or folder directly below a path in the index.
 pub(super) struct Child<'a> {
     pub(super) name: &'a [u8],
     pub(super) kind: EntryKind,
-    /// The position after all records below this name.
+    /// The position of the first index entry after the child and everything below it.
     pub(super) next: usize,
 }
 
-/// The entries of an archive, sorted by name.
+/// The index of an archive: all its entries, sorted by name.
 #[derive(Default)]
 pub(super) struct ZipIndex {
     names: Vec<u8>,
     entries: Vec<ZipEntry>,
 }
 
-/// Collects entries in the order of the central directory.
+/// Builds the index of an archive from the entries in the order of the central directory.
 #[derive(Default)]
 pub(super) struct IndexBuilder(ZipIndex);
 
 impl IndexBuilder {
-    /// Adds an entry whose name in the archive has `stored` bytes. Returns false if all names together exceed 4 GiB.
+    /// Adds an entry to the index. The entry's name in the archive has `stored` bytes. Returns false if all names
+    /// together exceed 4 GiB.
     pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry, stored: usize) -> bool {
         let ZipIndex { names, entries } = &mut self.0;
         let name = key.as_bytes();
@@ -94,17 +95,18 @@ impl IndexBuilder {
         true
     }
 
-    /// Sorts the entries. Also returns the number of files that are left out because a later file has the same name,
-    /// and adds the first of these files to `list`.
+    /// Sorts the entries and builds the index. Also returns the number of files that are left out because a later file
+    /// has the same name, and adds the first of these files to `list`.
     pub(super) fn finish(self, list: &mut OmittedList) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
-        // The sort is stable, so entries of the same name keep their order.
+        // The sort is stable: of several entries with the same name, the last one in the archive stays last.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
         let mut repeated = 0;
         entries.dedup_by(|later, earlier| {
             let same = name(later) == name(earlier);
-            // A folder with entries exists even without its own record.
+            // A folder entry can be replaced by a file of the same name, since the entries below it make the folder
+            // exist anyway.
             let replaces = same && (earlier.is_folder() || !later.is_folder());
             if replaces && !earlier.is_folder() {
                 repeated += 1;
@@ -122,7 +124,7 @@ impl IndexBuilder {
 }
 
 impl ZipEntry {
-    /// Creates a record without a name, which `IndexBuilder::add` sets.
+    /// Creates an entry with an empty name, which is set when the entry is added to the index.
     pub(super) fn new(compression: Compression, header: u64) -> ZipEntry {
         ZipEntry {
             header,
@@ -137,7 +139,7 @@ impl ZipEntry {
         }
     }
 
-    /// Returns the length of the name in the archive, including the slash after a folder's name.
+    /// Returns the length of the entry's name in the archive, including the slash after a folder's name.
     pub(super) fn stored_name_len(&self) -> u64 {
         u64::from(self.name_len) + u64::from(self.name_rest)
     }
@@ -148,12 +150,11 @@ impl ZipEntry {
 }
 
 impl ZipIndex {
-    /// Returns the number of records.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Looks up a path. The empty path is the archive itself.
+    /// Looks up a path in the index. The empty path is the root of the archive.
     pub(super) fn find(&self, path: &Key) -> IndexedPath<'_> {
         let wanted = index_name(path);
         let at = self.entries.partition_point(|e| self.name(e) < &wanted[..]);
@@ -169,7 +170,7 @@ impl ZipIndex {
         }
     }
 
-    /// Whether there are entries below the name of a record.
+    /// Whether the archive has entries below the name of the index entry at position `at`.
     fn has_below(&self, at: usize) -> bool {
         let name = self.entries.get(at).map(|entry| self.name(entry));
         let next = self.entries.get(at + 1).map(|entry| self.name(entry));
@@ -177,7 +178,7 @@ impl ZipIndex {
             .is_some_and(|(name, next)| is_below(next, name))
     }
 
-    /// Returns the range of records below a path.
+    /// Returns the positions of all index entries below a path.
     pub(super) fn below(&self, path: &Key) -> Range<usize> {
         if path.is_root() {
             return 0..self.len();
@@ -185,7 +186,7 @@ impl ZipIndex {
         self.range_below(0, &index_name(path))
     }
 
-    /// Returns the range of records below a name. All of them are at `start` or later.
+    /// Returns the positions of all index entries below a name, searching from `start` on.
     fn range_below(&self, start: usize, name: &[u8]) -> Range<usize> {
         let rest = self.entries.get(start..).unwrap_or_default();
         let first = rest.partition_point(|e| self.name(e) <= name);
@@ -194,8 +195,8 @@ impl ZipIndex {
         start + first..start + first + length
     }
 
-    /// Returns the child of a path that the record at `position` belongs to: the component of its name that follows the
-    /// path's `depth` bytes.
+    /// Returns the file or folder directly below a path to which the index entry at `position` belongs. The path has
+    /// `depth` bytes.
     pub(super) fn child(&self, position: usize, depth: usize) -> Option<Child<'_>> {
         let entry = self.entries.get(position)?;
         let full = self.name(entry);
@@ -219,7 +220,7 @@ impl ZipIndex {
         })
     }
 
-    /// Returns the name of the only folder at the top, or `None` if there is anything else.
+    /// Returns the name of the only folder at the root of the archive, or `None` if the root has anything else.
     pub(super) fn only_folder(&self) -> Option<&[u8]> {
         let child = self.child(0, 0)?;
         (child.kind == EntryKind::Directory && child.next == self.len()).then_some(child.name)
@@ -241,13 +242,13 @@ fn index_byte(byte: u8) -> u8 {
     if byte == b'/' { SEPARATOR } else { byte }
 }
 
-/// Converts a name in the index to a path.
+/// Converts a name in the index, whose separator is NUL, to a path.
 fn path_of(name: &[u8]) -> Vec<u8> {
     let byte = |&byte: &u8| if byte == SEPARATOR { b'/' } else { byte };
     name.iter().map(byte).collect()
 }
 
-/// Converts a path to a name in the index.
+/// Converts a path to a name in the index, whose separator is NUL.
 fn index_name(path: &Key) -> Vec<u8> {
     path.as_bytes()
         .iter()
@@ -268,7 +269,8 @@ mod tests {
         Key::new(path).unwrap()
     }
 
-    /// Builds an index. A name with a final slash is a folder, and the offset of an entry is its number in the list.
+    /// Builds an index for a test. A name with a final slash is a folder, and the offset of an entry is its number in
+    /// the list.
     fn index(names: &[&str]) -> ZipIndex {
         counted(names).0
     }

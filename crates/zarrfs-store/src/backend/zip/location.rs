@@ -8,35 +8,33 @@ use crate::Key;
 use zarr_format::error::Result;
 use zarr_format::model::document;
 
-/// An archive and a folder in it, from a path or URL.
+/// The location of a zip archive and of a folder in the archive, split from a path or URL.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ArchiveLocation<Folder> {
-    /// The store that holds the archive.
+    /// The path or URL of the store that holds the archive.
     pub(crate) folder: Folder,
-    /// The archive in that store.
+    /// The key of the archive in the store that holds it.
     pub(crate) archive: Key,
-    /// The folder in the archive; the empty key is the whole archive.
+    /// The folder in the archive that is opened; the empty key opens the whole archive.
     pub(crate) inner: Key,
 }
 
 impl<Folder> ArchiveLocation<Folder> {
-    /// Whether the archive's name ends in `.zip` or `.ozx`.
     pub(crate) fn is_named_zip(&self) -> bool {
         is_zip(self.archive.name())
     }
 
-    /// Whether the file's name ends in `.json`.
     pub(crate) fn is_named_json(&self) -> bool {
         is_json(self.archive.name())
     }
 }
 
-/// Finds the local file on a path, or returns `None` if there is none. The error is `Invalid` if the rest of the path
-/// cannot be a key.
+/// Finds the file that a path leads to or through, as `archive.zip/inner/folder` does, or returns `None` if there is
+/// none. The error is `Invalid` if the path after the file cannot be a key.
 ///
-/// Any file is accepted, whatever its name. Links are followed, so that a link to the newest archive works.
+/// Any file is accepted, whatever its name. Symbolic links are followed, so that a link to the newest archive works.
 pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
-    // Drops a final slash, with which a file would not be found.
+    // Drops a final slash, since `FILE/` would not be found as a file.
     let path: PathBuf = path.components().collect();
     for prefix in path.ancestors() {
         let Ok(meta) = prefix.metadata() else {
@@ -63,13 +61,13 @@ pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
     Ok(None)
 }
 
-/// Finds the first name that ends in `.zip` or `.ozx` in the path of a URL, or returns `None` if there is none. The error is
-/// `Invalid` if the rest of the path cannot be a key. A query stays with the folder.
+/// Finds the first name that ends in `.zip` or `.ozx` in the path of a URL, or returns `None` if there is none. The URL
+/// of the archive's folder keeps the query. The error is `Invalid` if the path after the archive cannot be a key.
 pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     file_in_url(url, is_zip)
 }
 
-/// Finds the first name that ends in `.json` in the path of a URL, which may be a reference file, like `in_url`.
+/// Finds the first name that ends in `.json` in the path of a URL, which may be a file of kerchunk references.
 pub(crate) fn json_in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     file_in_url(url, is_json)
 }
@@ -85,7 +83,7 @@ fn file_in_url(
     let mut start = host;
     for name in path.get(host..).unwrap_or_default().split('/') {
         let end = start + name.len();
-        // The first part is the name of the host or bucket.
+        // The first component is the name of the host or bucket, which may end in `.zip` too.
         if start > host && is_file(name.as_bytes()) {
             let folder = path.get(..start).unwrap_or_default();
             let inner = path.get(end..).unwrap_or_default().trim_matches('/');
@@ -100,7 +98,7 @@ fn file_in_url(
     Ok(None)
 }
 
-/// Returns the key for a part of a URL: percent-decoded for HTTP, unchanged for a bucket.
+/// Returns the key for a part of a URL's path: percent-decoded for HTTP, unchanged for a bucket.
 fn key_bytes(url: &str, part: &str) -> Vec<u8> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return percent_decode_str(part).collect();
@@ -108,12 +106,12 @@ fn key_bytes(url: &str, part: &str) -> Vec<u8> {
     part.as_bytes().to_vec()
 }
 
-/// Whether a name is that of a zip archive: `.zip`, or `.ozx` for OME-Zarr.
+/// Whether a file name has the extension of a zip archive: `.zip`, or `.ozx` for OME-Zarr.
 fn is_zip(name: &[u8]) -> bool {
     ends_in(name, b".zip") || ends_in(name, b".ozx")
 }
 
-/// Whether a name may be that of a reference file: `.json`, but no metadata file of Zarr.
+/// Whether a file name may be that of a kerchunk reference file: it ends in `.json` and is no metadata file of Zarr.
 fn is_json(name: &[u8]) -> bool {
     ends_in(name, b".json") && !document::is_document(name)
 }

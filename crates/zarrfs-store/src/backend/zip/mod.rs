@@ -29,7 +29,7 @@ use directory::OmittedEntries;
 use index::{Compression, IndexedPath, ZipEntry};
 use reader::{DeflatedReader, Inflate, InflateCache, StoredReader};
 
-/// Compressed bytes per fetch when an entry is read as a whole.
+/// Number of compressed bytes per request when a whole entry is read.
 const FETCH_SIZE: u64 = 4 << 20;
 
 /// A zip archive, or a folder in one, as a store.
@@ -109,7 +109,7 @@ impl ZipStore {
         Ok(zip)
     }
 
-    /// Returns the name of a key in the archive.
+    /// Returns the name in the archive of a key of the store, which may be a folder in the archive.
     fn entry_name(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
@@ -118,7 +118,8 @@ impl ZipStore {
         }
     }
 
-    /// Runs a query on the entry of a file, or returns `None` if there is no such file. Errors name the key.
+    /// Runs a query on the entry of a file in the archive, or returns `None` if there is no such file. The query's
+    /// errors get the name of the key.
     fn query_file<T>(
         &self,
         context: &RequestContext,
@@ -258,7 +259,8 @@ impl Store for ZipStore {
             })
     }
 
-    /// Makes the ETag from checksum, length and time, since a rewritten archive may have the same entry.
+    /// Makes the ETag from checksum, length and time, not from the version of the archive, since a rewritten archive
+    /// may have the same entry.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.query_file(context, key, |archive, _, entry| {
             let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
@@ -274,7 +276,6 @@ impl Store for ZipStore {
     }
 }
 
-/// Whether a name ends in `.ozx`, the extension of OME-NGFF RFC-9.
 fn is_named_ozx(archive: &Key) -> bool {
     let name = archive.name().to_ascii_lowercase();
     name.ends_with(b".ozx")
@@ -289,7 +290,8 @@ fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {
     }
 }
 
-/// A listing of a folder. The cursor of a name is the position after all records below that name.
+/// A listing of a folder in the archive. Its cursor is the position after all index entries below the last name that
+/// was returned.
 struct ZipListing {
     archive: Arc<Archive>,
     depth: usize,
@@ -326,17 +328,16 @@ impl Listing for ZipListing {
     }
 }
 
-/// The object of another store that is an archive, and whether it has changed.
+/// The object of the store below that is the zip archive. It is read again when it has changed.
 struct ArchiveObject {
     base: Arc<dyn Store>,
     key: Key,
-    /// The name of the archive in messages.
     display_name: String,
 }
 
 impl ArchiveObject {
-    /// Reads the directory, and logs a warning if entries are left out. Also returns those left-out entries that are in
-    /// `folder`.
+    /// Reads the central directory of the archive, and logs a warning if entries are left out. Also returns the
+    /// left-out entries in `folder`.
     fn read(
         &self,
         context: &RequestContext,
@@ -359,7 +360,8 @@ impl Source for ArchiveObject {
         self.base.info()
     }
 
-    /// Returns the old archive if it has not changed, or else reads the directory of the new one.
+    /// Returns the archive as it was read before if it has not changed, or else reads the central directory of the new
+    /// one.
     fn refresh(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
         let display_name = &self.display_name;
         let meta = self.base.head(context, &self.key);
@@ -368,7 +370,8 @@ impl Source for ArchiveObject {
             Some(meta) if meta.kind == EntryKind::File => match self.read(context, &Key::root()) {
                 Ok((new, _)) if new.has_content_of(old) => Ok(old.clone()),
                 Ok((new, _)) => Ok(new),
-                // If an archive is still being written, its entries are unavailable, not corrupt.
+                // A changed archive without a valid directory may still be being written, so its entries are
+                // unavailable, not corrupt.
                 Err(error) => Err(match archive::failed(error) {
                     error if error.kind() == Kind::Corrupt => {
                         Error::unavailable(display_name, error.detail())

@@ -21,10 +21,9 @@ use super::archive::{Archive, EntryData, check_crc};
 use super::index::ZipEntry;
 use crate::request_context::RequestContext;
 
-/// The number of inflated bytes that all readers of a store keep together.
+/// The number of inflated bytes in memory of all readers of a store together.
 pub(super) type InflateCache = Arc<AtomicUsize>;
 
-/// Reads a stored (uncompressed) entry.
 pub(super) struct StoredReader {
     pub(super) archive: Arc<Archive>,
     pub(super) key: Key,
@@ -48,7 +47,6 @@ impl Reader for StoredReader {
     }
 }
 
-/// Reads a deflated entry.
 pub(super) struct DeflatedReader {
     archive: Arc<Archive>,
     key: Key,
@@ -59,14 +57,13 @@ pub(super) struct DeflatedReader {
     cache: InflateCache,
 }
 
-/// The decoder and the last bytes of its output.
+/// The decoder of a deflated entry, and the last bytes that it produced.
 struct InflateBuffer {
     inflate: Inflate,
     buffer: Vec<u8>,
 }
 
 impl DeflatedReader {
-    /// Opens an entry whose data begin at `start`.
     pub(super) fn new(
         archive: Arc<Archive>,
         key: Key,
@@ -106,7 +103,7 @@ impl DeflatedReader {
         Ok(out)
     }
 
-    /// Inflates another block and appends it to the buffer of kept bytes.
+    /// Inflates up to `BLOCK` more bytes of the entry and appends them to the buffer.
     fn advance(&self, context: &RequestContext, state: &mut InflateBuffer) -> Result<()> {
         let left = self.entry.size - state.inflate.produced();
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
@@ -118,10 +115,10 @@ impl DeflatedReader {
             .fill(context, &self.archive, &mut state.buffer[old..])
     }
 
-    /// Drops the oldest kept bytes once the kept bytes exceed the limit by more than a quarter.
+    /// Drops the oldest inflated bytes once the buffer exceeds its limit by more than a quarter.
     fn trim(&self, state: &mut InflateBuffer) {
-        // An entry of less than this limit is inflated only once. If all readers together keep more than 32 MiB, each
-        // of them keeps less.
+        // With 8 MiB, a shorter entry is inflated only once, in whatever order it is read. If the buffers of all
+        // readers exceed 32 MiB, the limit of each is 256 KiB.
         let most = if self.cache.load(Relaxed) <= 32 << 20 {
             8 << 20
         } else {
@@ -153,12 +150,12 @@ impl InflateBuffer {
         }
     }
 
-    /// Returns the offset in the entry at which the kept bytes begin.
+    /// Returns the offset in the entry of the first byte in the buffer.
     fn buffer_start(&self) -> u64 {
         self.inflate.produced() - self.buffer.len() as u64
     }
 
-    /// Copies the part of a range that is kept.
+    /// Appends to `out` those bytes of a range that are in the buffer.
     fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
         let start = self.buffer_start();
         let place = |at: u64| {
@@ -179,7 +176,7 @@ impl Reader for DeflatedReader {
         if offset >= end {
             return Ok(Vec::new());
         }
-        // Locked while the archive is read, since the decoder has only one position.
+        // The lock is held while the archive is read, since the decoder has only one position.
         let mut state = self.state.lock();
         let read = self.read(context, &mut state, offset, end);
         read.map_err(|error| {
@@ -200,27 +197,27 @@ impl Drop for DeflatedReader {
     }
 }
 
-/// Length of the buffer into which discarded bytes are inflated.
+/// Length of the buffer for inflated bytes that are skipped.
 const BLOCK: usize = 128 << 10;
 
-/// The state of an entry that is being inflated.
+/// The decoder of a deflated entry, with its compressed input.
 pub(super) struct Inflate {
     entry: ZipEntry,
     decoder: Decompress,
-    /// Compressed bytes that were fetched. `used` of them are consumed.
+    /// The compressed bytes that were fetched last; the decoder has consumed the first `used` bytes.
     input: Vec<u8>,
     used: usize,
     /// Offset and number of the compressed bytes that are not yet fetched.
     next: u64,
     left: u64,
-    /// Bytes per fetch.
+    /// Number of compressed bytes per fetch.
     piece: u64,
     produced: u64,
     crc: Crc,
 }
 
 impl Inflate {
-    /// Starts at the beginning of an entry. Compressed bytes are fetched in pieces of `piece` bytes.
+    /// Begins to inflate an entry. Compressed bytes are fetched in pieces of `piece` bytes.
     pub(super) fn new(entry: &ZipEntry, data: EntryData, piece: u64) -> Inflate {
         let have = data.first.len() as u64;
         Inflate {
@@ -237,17 +234,15 @@ impl Inflate {
         }
     }
 
-    /// Returns the number of bytes inflated so far.
     pub(super) fn produced(&self) -> u64 {
         self.produced
     }
 
-    /// Returns the whole content of the entry.
     pub(super) fn whole(mut self, context: &RequestContext, archive: &Archive) -> Result<Vec<u8>> {
         self.take(context, archive, self.entry.size)
     }
 
-    /// Returns the next `length` bytes, which must exist.
+    /// Inflates the next `length` bytes of the entry, which must have that many left.
     pub(super) fn take(
         &mut self,
         context: &RequestContext,
@@ -264,7 +259,7 @@ impl Inflate {
         Ok(out)
     }
 
-    /// Discards the bytes up to `place`.
+    /// Inflates and discards the bytes before the offset `place` in the entry.
     pub(super) fn skip_to(
         &mut self,
         context: &RequestContext,
@@ -280,7 +275,8 @@ impl Inflate {
         Ok(())
     }
 
-    /// Fills `out` with the next bytes, which must exist. Checks the checksum at the end of the entry.
+    /// Fills `out` with the next inflated bytes; the entry must have that many left. At the end of the entry, verifies
+    /// its checksum.
     pub(super) fn fill(
         &mut self,
         context: &RequestContext,
@@ -321,7 +317,7 @@ impl Inflate {
             .map_err(|error| archive.error_or_changed(context, error))
     }
 
-    /// Inflates some bytes. Returns 0 at the end of the stream.
+    /// Inflates some bytes into `out`. Returns 0 at the end of the compressed data.
     fn step(
         &mut self,
         context: &RequestContext,
@@ -360,7 +356,7 @@ impl Inflate {
         }
     }
 
-    /// Fetches the next piece once the last one is consumed.
+    /// Fetches more compressed bytes once the decoder has consumed the last ones.
     fn fetch(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         if self.used < self.input.len() || self.left == 0 {
             return Ok(());

@@ -1,10 +1,10 @@
 //! Tracks the size of the cache folder, and evicts entries.
 //!
-//! All processes add their writes to an estimate in the file `usage`, where a writer reserves room first. When the room
-//! is used up, or the last count is some minutes old, one process scans: it counts the files and removes the least
-//! recently used, while the others read and write. A running scan holds the lock of the file `scan`. Nobody waits for
-//! this lock, and it counts for at most 60 s. Two concurrent scans do no harm: each counts files as gone that the other
-//! removed.
+//! All processes add their writes to an estimate in the file `usage`, in which a process reserves bytes before it
+//! writes them. When the reservations reach the limit, or the last count is some minutes old, one process scans: it
+//! counts the files and removes the least recently used, while the others read and write. The scanning process locks
+//! the file `scan`. Nobody waits for this lock, and it counts for at most 60 s. Two concurrent scans do no harm: each
+//! counts files as gone that the other removed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -24,45 +24,41 @@ use super::folder;
 use super::folder::CacheRoot;
 use crate::stats::Stats;
 
-/// Name of the file with the number of bytes at the last scan, and the reservations since.
+/// Name of the file with the number of bytes at the last scan, and the bytes that processes have reserved since.
 const USAGE: &str = "usage";
 
-/// The start of the file `usage`: name and number of the format.
+/// The first words of the file `usage`: name and number of the cache format.
 pub(super) const FORMAT: &str = "zarrfs-cache 2";
 
-/// Maximum length of the file `usage`, in bytes. A longer one is invalid.
 const MAX_LENGTH: u64 = 256 << 10;
 
-/// Accounts for the bytes in the cache folder, and keeps them below its limit.
+/// Counts the bytes in the cache folder, and keeps them below the limit.
 pub(super) struct Accounting {
     pub(super) root: CacheRoot,
     stats: Arc<Stats>,
-    /// Limit of the folder in bytes.
     limit: u64,
-    /// File sizes are rounded up to multiples of this, in bytes.
+    /// Cache files are counted in blocks of this many bytes.
     block: u64,
-    /// Seconds by which the clock of the file system is ahead of this machine's.
+    /// By how many seconds the clock of the cache folder's file system is ahead of this machine's.
     pub(super) clock_offset: AtomicI64,
     reserved: Mutex<Reservation>,
-    /// Used to log only once that the disk is full.
+    /// Makes sure that a full disk is logged only once.
     fullness: Once,
 }
 
-/// The room reserved by this process.
+/// The bytes of the cache folder that this process has reserved.
 #[derive(Default)]
 struct Reservation {
-    /// The file `usage` in which the room was reserved.
+    /// The file `usage` that contains the reservation.
     usage: Option<Usage>,
-    /// Reserved bytes that are not written yet.
     left: u64,
-    /// Nothing is cached before this time.
+    /// After a failure to reserve bytes, nothing is cached before this time.
     pause: Option<Instant>,
-    /// Error of a background scan.
+    /// The error of a scan in the background, for the next write to return.
     fault: Option<io::Error>,
 }
 
 impl Accounting {
-    /// Opens the accounting of a folder with a limit of `size` bytes.
     pub(super) fn new(
         root: CacheRoot,
         size: u64,
@@ -71,9 +67,9 @@ impl Accounting {
         let unit = rustix::fs::fstatvfs(&root)?.f_frsize;
         let folder = Arc::new(Accounting {
             stats: stats.clone(),
-            // The rest, 1/32, is for the directories of the file system.
+            // 1/32 of the size is left for directories, which are not counted.
             limit: size - size / 32,
-            // NFS and Ceph report blocks of megabytes, but small files take less.
+            // NFS and Ceph report blocks of megabytes, but a small file takes less there.
             block: unit.clamp(4 << 10, 64 << 10),
             clock_offset: AtomicI64::new(root.clock_offset()?),
             reserved: Mutex::default(),
@@ -83,19 +79,18 @@ impl Accounting {
         let usage = Usage::open(&folder.root)?;
         let held = usage.map(|usage| usage.held);
         folder.stats.disk_held_bytes.set(held.unwrap_or(0));
-        // A process with a larger limit may have filled the folder beyond this limit.
+        // A process with a higher limit may have filled the cache folder beyond this process's limit.
         if held.is_none_or(|held| held > folder.limit) {
             folder.scan(0);
         }
         Ok(folder)
     }
 
-    /// Returns the seconds by which the clock of the folder's file system is ahead of this machine's.
     pub(super) fn clock_offset(&self) -> i64 {
         self.clock_offset.load(Ordering::Relaxed)
     }
 
-    /// Writes or replaces a file; returns false if there is no room for it.
+    /// Writes or replaces a cache file. Returns false if the cache folder has no room for it.
     pub(super) fn put(
         self: &Arc<Self>,
         folder: impl AsFd,
@@ -109,8 +104,8 @@ impl Accounting {
                 return Ok(false);
             };
             self.root.write(folder, name, parts)?;
-            // If a scan has replaced `usage` since the reservation, it may have missed this file, so the size of the
-            // file is added to the new count.
+            // If a scan has replaced `usage` since the reservation, the scan may have missed this cache file, so the
+            // file's size is added to the new count.
             if Usage::inode_of(&self.root)? != Some(inode)
                 && let Some(mut usage) = Usage::open(&self.root)?
             {
@@ -126,14 +121,15 @@ impl Accounting {
                 self.pause();
                 Ok(false)
             }
-            // The file exceeds this process's file size limit; other files may fit.
+            // EFBIG: the file exceeds the file size limit of this process (RLIMIT_FSIZE), but smaller files may fit.
             Err(error) if error.raw_os_error() == Some(libc::EFBIG) => Ok(false),
             Err(error) if is_stale(&error) => Ok(false),
             placed => placed,
         }
     }
 
-    /// Reserves room, after a scan if necessary. Returns the inode of the `usage` file, or `None` if there is no room.
+    /// Reserves bytes of the cache folder, after a scan if necessary. Returns the inode of the `usage` file with the
+    /// reservation, or `None` if the cache folder is full.
     fn reserve(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
         let pause = self.reserved.lock().pause;
         if bytes > self.limit || pause.is_some_and(|pause| Instant::now() < pause) {
@@ -149,13 +145,13 @@ impl Accounting {
         Ok(taken)
     }
 
-    /// Caches nothing for a second, since there was no room.
+    /// Stops caching for a second, since the cache folder or the disk is full.
     fn pause(&self) {
         self.reserved.lock().pause = Some(Instant::now() + Duration::from_secs(1));
     }
 
-    /// Takes room from the reservation, or extends it. Returns the inode of the `usage` file, or `None` if only a scan
-    /// can make room.
+    /// Takes bytes from this process's reservation, or extends the reservation. Returns the inode of the `usage` file,
+    /// or `None` if files must be evicted first.
     fn take(self: &Arc<Self>, bytes: u64) -> io::Result<Option<u64>> {
         let inode = Usage::inode_of(&self.root)?;
         let mut reserved = self.reserved.lock();
@@ -174,8 +170,8 @@ impl Accounting {
         if bytes > room {
             return Ok(None);
         }
-        // A reservation takes at least a 64th of the room, so that there are few reservations, yet room for many
-        // processes.
+        // At least 1/64 of the free bytes are reserved at once: few reservations are made, and many processes find free
+        // bytes.
         let (inode, more) = (Some(usage.inode), bytes.max(room / 64));
         usage.add(more)?;
         self.stats.disk_held_bytes.set(usage.held);
@@ -184,31 +180,32 @@ impl Accounting {
         reserved.left = reserved.left_in(inode) + more - bytes;
         let before = reserved.usage.replace(usage);
         drop((reserved, before));
-        // An old count is renewed, since it may miss concurrent writes of other machines.
+        // After five minutes the files are counted again, since the estimate may miss concurrent writes of other
+        // machines.
         if age > 300 {
             self.begin_scan(0);
         }
         Ok(inode)
     }
 
-    /// Returns the number of bytes that the cache may still take of the disk.
+    /// Returns the number of bytes of free disk space that the cache may use.
     fn free(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.root)?;
-        // 1/32 of the disk, at most 1 GiB, is left to other programs.
         let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / 32;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         Ok(free.saturating_sub(spare.min(1 << 30)))
     }
 
-    /// Starts a scan to make room for `bytes`. Returns whether it ended within a second: on a local disk, a scan of
-    /// 10,000 files takes less.
+    /// Starts a scan of the cache folder, to evict files until `bytes` more fit. Returns whether the scan ended within
+    /// a second: on a local disk, a scan of 10,000 files takes less.
     fn scan(self: &Arc<Self>, bytes: u64) -> bool {
         self.begin_scan(bytes)
             .recv_timeout(Duration::from_secs(1))
             .is_ok()
     }
 
-    /// Starts a scan in a new thread unless one is running; the channel signals its end.
+    /// Starts a scan of the cache folder in a new thread, unless a scan is running. The channel signals the end of the
+    /// scan.
     fn begin_scan(self: &Arc<Self>, bytes: u64) -> mpsc::Receiver<()> {
         let (sender, receiver) = mpsc::channel();
         let folder = self.clone();
@@ -225,18 +222,18 @@ impl Accounting {
                 reserved.fault = scanned.err().filter(|it| !is_full(it) && !is_stale(it));
                 reserved.pause = None;
                 drop(reserved);
-                // The receiver may have stopped waiting.
+                // An error means that the caller no longer waits for the scan.
                 let _ = sender.send(());
             }
         };
-        // If no thread starts, nothing is sent, as if another process were scanning.
+        // If the thread cannot be started, the channel closes without a signal, as if another process were scanning.
         let _ = thread::Builder::new()
             .name("cache-scan".to_string())
             .spawn(scan);
         receiver
     }
 
-    /// Claims the scan until the file is closed; `None` if a scan is running.
+    /// Returns the locked file `scan`, which forbids other scans until it is closed, or `None` if a scan is running.
     fn claim_scan(&self) -> io::Result<Option<File>> {
         let offset = self.root.clock_offset()?;
         self.clock_offset.store(offset, Ordering::Relaxed);
@@ -245,7 +242,7 @@ impl Accounting {
         };
         let age = folder::now(offset).abs_diff(file.metadata()?.mtime());
         let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        // A claim is valid for 60 s: another machine may have died with the lock, and some file systems have no locks.
+        // The lock counts for 60 s: another machine may have died with it, and some file systems have no locks.
         if lock.is_err() && !is_new && age <= 60 {
             return Ok(None);
         }
@@ -253,22 +250,22 @@ impl Accounting {
         Ok(Some(file))
     }
 
-    /// Counts the folder's files, and evicts the least recently used until `bytes` more fit.
+    /// Counts the files in the cache folder, and evicts the least recently used until `bytes` more fit.
     fn scan_files(&self, bytes: u64) -> io::Result<()> {
         let now = folder::now(self.clock_offset());
-        // From here on, writers reserve in the new file. Their reservations are thus in the result, whether the scan
-        // sees their files or not.
+        // From here on, processes reserve bytes in the new file `usage`. The new count includes those reservations,
+        // whether the scan sees the written files or not.
         let before = Usage::open(&self.root)?;
         let (held, counted) = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
         let during = match Usage::publish(&self.root, held, counted, None) {
-            // The disk is full; evicting makes room.
+            // On a full disk `usage` cannot be replaced yet, but evicting files makes room.
             Err(error) if is_full(&error) => None,
             published => published?,
         };
         let inventory = folder::scan_files(&self.root, self.block, now)?;
         let mut held = inventory.held;
         let limit = self.limit.min(held.saturating_add(self.free()?));
-        // If room is short, files are evicted until an eighth of the limit is free.
+        // If fewer than a sixteenth of the limit is free, files are evicted until an eighth is free.
         let share = limit / 8;
         let is_short = held.saturating_add(bytes.max(share / 2)) > limit;
         let enough = limit.saturating_sub(bytes.max(share));
@@ -284,7 +281,8 @@ impl Accounting {
 }
 
 impl Reservation {
-    /// Returns the rest of a reservation recorded in the `usage` file with this inode.
+    /// Returns the number of bytes left of the reservation, or 0 if a scan has replaced the `usage` file that contains
+    /// it.
     fn left_in(&self, inode: Option<u64>) -> u64 {
         let is_valid = self.usage.as_ref().map(|usage| usage.inode) == inode;
         if is_valid { self.left } else { 0 }
@@ -297,16 +295,16 @@ impl Reservation {
 /// become void. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
 struct Usage {
     file: File,
-    /// Its inode number; unique while this file is open.
+    /// The inode number, which no other file gets while this one is open.
     inode: u64,
-    /// Bytes held or reserved.
+    /// Bytes of all cache files at the last scan, and bytes reserved since.
     held: u64,
-    /// Time of the count, in seconds since 1970 by the clock of the file system.
+    /// Time of the last scan, in seconds since 1970 by the clock of the file system.
     counted: i64,
 }
 
 impl Usage {
-    /// Opens the file, or returns `None` if it is missing or invalid.
+    /// Opens the file `usage`, or returns `None` if it is missing or invalid.
     fn open(root: &CacheRoot) -> io::Result<Option<Usage>> {
         let flags = OFlags::RDWR | OFlags::APPEND | folder::SAFE;
         let file = match rustix::fs::openat(root, USAGE, flags, Mode::empty()) {
@@ -327,8 +325,8 @@ impl Usage {
         }))
     }
 
-    /// Replaces the file by one with a new count and the reservations that `during` received while the scan ran;
-    /// returns the new file.
+    /// Replaces the file `usage` by one with a new count, and with the reservations that were appended to `during`
+    /// while the scan ran.
     fn publish(
         root: &CacheRoot,
         held: u64,
@@ -342,21 +340,19 @@ impl Usage {
         Usage::open(root)
     }
 
-    /// Appends a reservation.
     fn add(&mut self, bytes: u64) -> io::Result<()> {
         self.held = self.held.saturating_add(bytes);
         self.file.write_all(format!("{bytes}\n").as_bytes())?;
-        // NFS sends written data when any descriptor of the file is closed, even if another one stays open.
+        // NFS sends written data to the server when any descriptor of the file is closed, even if another one stays
+        // open.
         self.file.try_clone().map(drop)
     }
 
-    /// Returns the inode number of the present file.
     fn inode_of(root: impl AsFd) -> io::Result<Option<u64>> {
         Ok(folder::stat(root, USAGE)?.map(|stat| stat.st_ino))
     }
 }
 
-/// Reads the file up to the length limit.
 fn text_of(file: &File) -> io::Result<String> {
     let mut bytes = Vec::new();
     let mut file = file;
@@ -365,7 +361,8 @@ fn text_of(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the bytes held and the time of their count, or `None` if the text is invalid.
+/// Parses the file `usage`: returns the bytes counted and reserved, and the time of the count, or `None` if the text is
+/// invalid.
 fn parse(text: &str) -> Option<(u64, i64)> {
     let (head, lines) = text.split_once('\n')?;
     let (held, counted) = head.strip_prefix(FORMAT)?.trim().split_once(' ')?;
@@ -380,7 +377,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
-/// Whether another machine replaced an open file on NFS.
+/// Whether another machine replaced an open file on NFS (ESTALE).
 fn is_stale(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }

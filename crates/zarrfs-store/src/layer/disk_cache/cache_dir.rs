@@ -1,7 +1,7 @@
 //! The cache folder, which processes and machines share under one limit.
 //!
-//! Reads and writes take no lock; `accounting` limits the size. An error of the file system after `open` is logged once
-//! and turns the cache off; it never fails a read.
+//! Reads and writes take no lock; `accounting` limits the size. A file system error after `open` is logged once and
+//! turns the cache off; it never fails a read.
 
 use std::fmt;
 use std::fs::File;
@@ -24,12 +24,11 @@ use crate::stats::Stats;
 use crate::sync::clock::Clock;
 use zarr_format::error::Result;
 
-/// The folder of the disk cache.
+/// The folder of the disk cache (`--cache-dir`), which all stores share.
 pub struct CacheDir {
     path: PathBuf,
     stats: Arc<Stats>,
     is_off: AtomicBool,
-    /// `None` if the folder could not be opened.
     folder: Option<Arc<Accounting>>,
 }
 
@@ -40,8 +39,8 @@ impl fmt::Debug for CacheDir {
 }
 
 impl CacheDir {
-    /// Opens the folder at `path` with a limit of `size` bytes. `NotADirectory` if it is not a directory, `Denied` if
-    /// other users may write to it. On any other error the cache is off.
+    /// Opens the cache folder at `path` with a limit of `size` bytes. The error is `NotADirectory` if it is not a
+    /// directory, or `Denied` if other users may write to it. After any other error the cache is off.
     pub fn open(path: &Path, size: u64, stats: &Arc<Stats>) -> Result<Arc<CacheDir>> {
         let opened = folder::open(path)?.and_then(|root| Accounting::new(root, size, stats));
         let (folder, fault) = match opened {
@@ -61,7 +60,7 @@ impl CacheDir {
         Ok(Arc::new(cache))
     }
 
-    /// Logs an error and turns the cache off.
+    /// Turns the cache off because of a file system error, which is logged once.
     fn turn_off(&self, fault: &io::Error) {
         if !self.is_off.swap(true, Ordering::Relaxed) {
             let path = self.path.display();
@@ -69,28 +68,26 @@ impl CacheDir {
         }
     }
 
-    /// Returns the folder, or `None` if the cache is off.
     fn active(&self) -> Option<&Arc<Accounting>> {
         let is_off = self.is_off.load(Ordering::Relaxed);
         self.folder.as_ref().filter(|_| !is_off)
     }
 
-    /// Runs an operation on the folder; an error turns the cache off and returns `None`.
+    /// Runs an operation on the cache folder. After an error, turns the cache off and returns `None`.
     fn attempt<T>(&self, work: impl FnOnce(&Arc<Accounting>) -> io::Result<T>) -> Option<T> {
         let done = work(self.active()?);
         done.inspect_err(|fault| self.turn_off(fault)).ok()
     }
 }
 
-/// The entries of one store.
+/// The entries of one store in the disk cache.
 pub struct CacheNamespace {
     cache: Arc<CacheDir>,
-    /// `None` if the folder could not be opened.
     folder: Option<OwnedFd>,
 }
 
 impl CacheNamespace {
-    /// Opens the entries of the store with this identity.
+    /// Opens the cached entries of the store that the digest `identity` identifies.
     pub fn open(cache: &Arc<CacheDir>, identity: &str) -> CacheNamespace {
         let digest = Sha256::new().chain_update(FORMAT).chain_update("\n");
         let digest = digest.chain_update(identity).finalize();
@@ -102,8 +99,8 @@ impl CacheNamespace {
         }
     }
 
-    /// Returns the date by the clock of the folder's file system, which all users of the folder share. `clock` is this
-    /// machine's clock.
+    /// Returns the present time by the clock of the cache folder's file system, which is the same for all machines that
+    /// share the folder. `clock` is this machine's clock.
     pub(super) fn date(&self, clock: &Clock) -> SystemTime {
         let offset = self
             .cache
@@ -121,24 +118,22 @@ impl CacheNamespace {
         there.unwrap_or(date)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the mount.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.cache.stats
     }
 
-    /// Counts a hit.
     pub(super) fn count_hit(&self, bytes: &[u8]) {
         let stats = self.stats();
         stats.disk_hit_requests.add(1);
         stats.disk_hit_bytes.add(bytes.len() as u64);
     }
 
-    /// Returns the folder of the store's entries, or `None` if the cache is off.
     fn active(&self) -> Option<&OwnedFd> {
         self.cache.active().and(self.folder.as_ref())
     }
 
-    /// Whether the entry exists; does not check it.
+    /// Whether the entry's file exists. Its checksums are not verified.
     pub fn has(&self, key: &EntryKey) -> bool {
         let stat = self
             .active()
@@ -146,14 +141,14 @@ impl CacheNamespace {
         matches!(stat, Some(Ok(Some(_))))
     }
 
-    /// Opens an entry, or returns `None` if it is missing or damaged.
+    /// Opens a cached entry, or returns `None` if it is missing or damaged.
     pub fn find(&self, key: &EntryKey) -> Option<CacheFile> {
         let folder = self.active()?;
         let flags = OFlags::RDONLY | folder::SAFE;
         let file = match rustix::fs::openat(folder, key.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return None,
-            // The entry is a symbolic link. No process that may write here creates one, so the link is removed.
+            // The entry is a symbolic link, which zarrfs never creates, so the link is removed.
             Err(Errno::LOOP) => return self.discard(key),
             Err(error) => {
                 self.cache.turn_off(&error.into());
@@ -167,7 +162,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Returns a range of an entry, or `None` if it is damaged.
+    /// Reads a range of an entry, or returns `None` if the entry is damaged.
     pub fn read(&self, key: &EntryKey, entry: &CacheFile, range: Range<u64>) -> Option<Vec<u8>> {
         match entry.read(range) {
             Ok(bytes) => {
@@ -178,14 +173,13 @@ impl CacheNamespace {
         }
     }
 
-    /// Counts and removes a damaged entry.
     fn discard<T>(&self, key: &EntryKey) -> Option<T> {
         self.cache.stats.disk_corrupt_entries.add(1);
         self.forget(key);
         None
     }
 
-    /// Removes an entry.
+    /// Removes a cached entry.
     pub fn forget(&self, key: &EntryKey) {
         if let Some(folder) = &self.folder {
             self.cache
@@ -193,7 +187,7 @@ impl CacheNamespace {
         }
     }
 
-    /// Writes an entry if there is room for it; returns whether it did.
+    /// Writes an entry if the cache folder has room for it. Returns whether the entry was written.
     pub fn put(&self, key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> bool {
         let Some(folder) = self.active() else {
             return false;
@@ -216,7 +210,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use crate::{Key, Store, StoreInfo};
 
-    /// A store seen from a machine with another clock.
+    /// A store on a machine whose clock differs from that of the cache folder.
     struct Elsewhere(MemoryStore, StoreInfo);
 
     impl Layer for Elsewhere {
@@ -229,7 +223,6 @@ mod tests {
         }
     }
 
-    /// Opens a disk cache on a machine whose clock is `ahead` seconds ahead.
     fn machine(memory: &MemoryStore, folder: &Path, ahead: u64) -> (DiskCache, Clock, Arc<Stats>) {
         let (clock, stats) = (Clock::stopped(), Arc::new(Stats::default()));
         let cache = CacheDir::open(folder, 1 << 30, &stats).unwrap();
@@ -255,7 +248,7 @@ mod tests {
             let (writer, ..) = machine(&memory, folder.path(), one);
             Layer::get(&writer, &UNLIMITED, &key, 100).unwrap();
             let (reader, clock, stats) = machine(&memory, folder.path(), other);
-            // An answer that another machine cached keeps its age.
+            // The TTL counts from the request of the machine that cached the answer.
             for (passed, heads) in [(0, 0), (50, 0), (9, 1)] {
                 clock.advance(Duration::from_secs(passed));
                 let found = Layer::get(&reader, &UNLIMITED, &key, 100).unwrap();

@@ -1,6 +1,6 @@
 //! A cache file: data, checksums, key and version.
 //!
-//! A file is identified by the key in it, never by its name. Each block is returned only after its checksum was
+//! A file is identified by the key in it, never by its name. A block of data is returned only after its checksum was
 //! verified. `cache_dir` creates and removes the files.
 
 use std::fs::File;
@@ -14,15 +14,16 @@ use super::folder;
 use crate::{ByteRange, Key, Version};
 use zarr_format::buffer;
 
-/// Number of bytes per checksum.
+/// Number of data bytes that share a checksum.
 const BLOCK: usize = 64 << 10;
 
 const MAGIC: &[u8; 8] = b"zarrfs\0\x01";
 
-/// Length of the tail: magic, version, size, time, data length, key length, checksum of everything but the data.
+/// Length of the fixed-size end of a cache file: magic, version, size, time, data length, key length, and checksum of
+/// everything but the data.
 const TAIL: usize = 48;
 
-/// The identity of an entry: a store key and the part of the object.
+/// What a cache entry contains: which object, and which part of it.
 pub struct EntryKey(Vec<u8>);
 
 impl EntryKey {
@@ -34,12 +35,12 @@ impl EntryKey {
         EntryKey(bytes)
     }
 
-    /// The entry of a whole object.
+    /// Returns the entry key of a whole object.
     pub fn whole(key: &Key) -> EntryKey {
         EntryKey::new(0, 0, 0, key)
     }
 
-    /// The entry of a range, exactly as requested.
+    /// Returns the entry key of a range of an object, exactly as requested.
     pub fn range(key: &Key, range: &ByteRange) -> EntryKey {
         match range {
             ByteRange::Span(span) => EntryKey::new(1, span.start, span.end, key),
@@ -47,10 +48,10 @@ impl EntryKey {
         }
     }
 
-    /// The entry for the length of a file generated from the array at `key`; `file` identifies the file, `metadata` the
-    /// array metadata.
+    /// Returns the entry key for the length of a file that the mount generates from the array at `key`. `file`
+    /// identifies the generated file, `metadata` the array metadata.
     pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
-        // Earlier versions used kind 3 for decoded chunks; their caches still contain them.
+        // Kind 3 stays unused: earlier versions used it for decoded chunks, and their caches still contain them.
         EntryKey::new(4, file, metadata, key)
     }
 
@@ -66,19 +67,19 @@ impl EntryKey {
     }
 }
 
-/// The content that an entry belongs to.
+/// Version, size and request time of the object that a cache entry is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// Version of the object.
+    /// Version of the cached object.
     pub version: Version,
-    /// Length of the whole object.
+    /// Length of the whole object, in bytes.
     pub size: u64,
-    /// Time of the request to the store, in seconds since 1970 by the clock of the folder's file system.
+    /// Time of the request for the bytes, in seconds since 1970 by the clock of the cache folder's file system.
     pub request_time: u64,
 }
 
 impl EntryHeader {
-    /// Builds the header of an answer that was requested just now.
+    /// Builds the header of a cache entry whose bytes were requested just now.
     pub fn now(version: Version, size: u64) -> EntryHeader {
         EntryHeader {
             version,
@@ -87,9 +88,9 @@ impl EntryHeader {
         }
     }
 
-    /// Returns the maximum age of the answer in this file, or `None` if its time is in the future.
+    /// Returns the age that the cached answer has at most, or `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
-        // Both times are truncated to seconds.
+        // Both times are truncated to seconds, so the age may be a second more than their difference.
         let age = seconds(now)
             .checked_sub(self.request_time)?
             .saturating_add(1);
@@ -97,13 +98,12 @@ impl EntryHeader {
     }
 }
 
-/// Returns a time in seconds since 1970.
 pub(super) fn seconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Returns the part of the file after the data: checksums, key and tail.
+/// Returns the part of a cache file after the data: checksums, key, and the end with its lengths.
 pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8> {
     let mut end = Vec::with_capacity(bytes.len().div_ceil(BLOCK) * 4 + key.0.len() + TAIL);
     for block in bytes.chunks(BLOCK) {
@@ -126,7 +126,7 @@ pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8
     end
 }
 
-/// An open entry with a verified end.
+/// An open cache file whose key and checksums (not the data) were verified.
 pub struct CacheFile {
     file: File,
     header: EntryHeader,
@@ -134,7 +134,6 @@ pub struct CacheFile {
     sums: Vec<u32>,
 }
 
-/// Returns the error for a damaged file.
 fn damaged() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
@@ -149,7 +148,8 @@ fn short(bytes: &[u8]) -> u32 {
 }
 
 impl CacheFile {
-    /// Opens a file of `file_length` bytes; `InvalidData` if its end is damaged or it has another key.
+    /// Opens a cache file of `file_length` bytes. The error is `InvalidData` if the part after the data is damaged or
+    /// has another key.
     pub(super) fn open(file: File, file_length: u64, key: &EntryKey) -> io::Result<CacheFile> {
         let mut tail = [0; TAIL];
         let at = file_length.checked_sub(TAIL as u64).ok_or_else(damaged)?;
@@ -181,22 +181,23 @@ impl CacheFile {
         })
     }
 
-    /// Returns the version and size of the object.
+    /// Returns the version and size of the cached object, and the time of its request.
     pub fn header(&self) -> &EntryHeader {
         &self.header
     }
 
-    /// Returns the length of the data in bytes.
+    /// Returns the length of the cached data in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether the entry has no data.
+    /// Whether the cache file has no data.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Returns a range of the data; `InvalidData` if it exceeds the data or a block is damaged.
+    /// Returns a range of the cached data. The error is `InvalidData` if the range exceeds the data or a checksum is
+    /// wrong.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if range.start > range.end || range.end > self.length {
             return Err(damaged());
@@ -228,12 +229,12 @@ impl CacheFile {
         Ok(bytes)
     }
 
-    /// Marks the file as used, at most once a second.
+    /// Sets the cache file's time to now, at most once a second, to mark it as recently used.
     pub(super) fn touch(&self) {
         let modified = self.file.metadata().and_then(|meta| meta.modified());
         let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
         if age.is_ok_and(|age| age >= Duration::from_secs(1)) {
-            // An error affects only the order of eviction.
+            // Without the new time, the file is only evicted too early.
             let _ = folder::touch(&self.file);
         }
     }

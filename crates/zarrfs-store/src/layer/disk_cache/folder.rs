@@ -3,7 +3,8 @@
 //! No symbolic link below the folder is followed. The folder contains the files `usage` and `scan` of `accounting`,
 //! temporary files `arriving-...`, and a folder `store-...` per store, whose files have names of 32 hexadecimal digits.
 //! These names are the same in all cache formats, so that each version of zarrfs counts and evicts the entries of the
-//! others; the format number is hashed into the name of a store's folder.
+//! others. The format number is hashed into the name of a store's folder, so no version reads the entries of another
+//! format.
 
 use std::ffi::CStr;
 use std::fs::{DirBuilder, File};
@@ -23,7 +24,7 @@ use rustix::io::Errno;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// Open flags for everything in the folder: follow no links, and do not block on pipes and devices.
+/// Open flags for all files in the cache folder: do not follow symbolic links, and do not block on pipes and devices.
 pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -32,10 +33,10 @@ pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
 /// Mode of a cache folder that a group shares, and of the folders in it.
 const SHARED_FOLDER: u32 = 0o2770;
 
-/// An open cache folder.
+/// The open cache folder.
 pub(super) struct CacheRoot {
     root: OwnedFd,
-    /// Whether its group shares it.
+    /// Whether all users of the cache folder's group share it.
     is_shared: bool,
 }
 
@@ -45,8 +46,9 @@ impl AsFd for CacheRoot {
     }
 }
 
-/// Opens the cache folder, and creates it if it is missing. `NotADirectory` for any other file; `Denied` if another
-/// user owns it or can write to it, unless a group shares it. The inner error is one of the file system.
+/// Opens the cache folder, and creates it if it is missing. The error is `NotADirectory` for any other file, or
+/// `Denied` if another user owns the folder or can write to it, unless a group shares it. Errors of the file system are
+/// in the inner result.
 pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let meta = match std::fs::metadata(path) {
@@ -73,7 +75,6 @@ pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
 }
 
 impl CacheRoot {
-    /// Creates a file; `AlreadyExists` if it exists.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFE;
         let file = rustix::fs::openat(&self.root, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -83,7 +84,8 @@ impl CacheRoot {
         Ok(File::from(file))
     }
 
-    /// Opens or creates a file; returns whether it is new, or `None` if another process created or removed it just now.
+    /// Opens or creates a file in the cache folder, and returns whether the file is new. Returns `None` if another
+    /// process created or removed the file just now.
     pub(super) fn open_or_create(&self, name: &str) -> io::Result<Option<(File, bool)>> {
         match self.create(name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -95,14 +97,15 @@ impl CacheRoot {
         }
     }
 
-    /// Writes a file atomically: it gets its name when it is complete, and replaces a file of that name.
+    /// Writes a file under a temporary name, and renames it when it is complete. Replaces an older file of the same
+    /// name.
     pub(super) fn write(&self, folder: impl AsFd, name: &str, parts: [&[u8]; 2]) -> io::Result<()> {
-        // Unique per machine and process: `RandomState` has random keys.
+        // The temporary name must be unique for the machine and process. `RandomState` has random keys.
         let number = RandomState::new().hash_one(std::process::id());
         let arriving = format!("arriving-{number:016x}");
         let written = self.create(&arriving).and_then(|mut file| {
             let length = parts.iter().map(|part| part.len() as u64).sum();
-            // Some file systems reserve extra space for growing files; preallocation avoids that.
+            // Some file systems reserve extra space for growing files, which preallocation avoids.
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(error) => return Err(error.into()),
@@ -116,7 +119,7 @@ impl CacheRoot {
         written
     }
 
-    /// Opens the folder of store number `number`; creates the folder if it is missing.
+    /// Opens the folder `store-NUMBER` in the cache folder, and creates it if it is missing.
     pub(super) fn open_store(&self, number: u64) -> io::Result<OwnedFd> {
         let name = format!("store-{number:016x}");
         match rustix::fs::mkdirat(&self.root, &name, Mode::RWXU) {
@@ -128,7 +131,8 @@ impl CacheRoot {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        // If the folder is new, another process may be about to grant the group access to it.
+        // On EACCES, waits up to 500 ms: if another process has just created the folder, it is about to grant the group
+        // access.
         let (mut waited, timeout) = (Duration::ZERO, Duration::from_millis(500));
         loop {
             match open_folder(&self.root, &name) {
@@ -164,7 +168,7 @@ fn is_open_to_group(folder: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fstat(folder)?.st_mode & 0o070 == 0o070)
 }
 
-/// Sets the file times to the present by the clock of its file system.
+/// Sets the file times to now, by the clock of the file system.
 pub(super) fn touch(file: impl AsFd) -> io::Result<()> {
     let now = Timespec {
         tv_sec: 0,
@@ -180,21 +184,19 @@ pub(super) fn touch(file: impl AsFd) -> io::Result<()> {
 /// A cache file that may be evicted.
 pub(super) struct EvictionCandidate {
     used: (i64, u64),
-    /// Bytes that it takes on disk.
     pub(super) charge: u64,
     folder: Arc<OwnedFd>,
     name: String,
 }
 
-/// The result of a scan.
+/// The cache files that a scan of the cache folder found.
 pub(super) struct Inventory {
-    /// The least recently used files first; at most `MAX_CANDIDATES`.
+    /// At most `MAX_CANDIDATES` files, the least recently used first.
     pub(super) candidates: Vec<EvictionCandidate>,
-    /// Bytes of all files.
     pub(super) held: u64,
 }
 
-/// Maximum number of candidates to remember, about 10 MiB.
+/// Maximum number of files that a scan remembers for eviction; they take about 10 MiB of memory.
 const MAX_CANDIDATES: usize = 1 << 16;
 
 /// Returns the bytes on disk of a file of `length` bytes with blocks of `block` bytes, plus 1/256 for the block maps of
@@ -206,12 +208,12 @@ pub(super) fn charge(length: u64, block: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Scans the folder and removes the temporary files of dead processes. `now` is the time of the file system in seconds
-/// since 1970.
+/// Scans the cache folder, and removes the temporary files of dead processes. `now` is the present time by the clock of
+/// the file system, in seconds since 1970.
 pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<Inventory> {
     let mut inventory = Inventory {
         candidates: Vec::new(),
-        // The folder itself, `usage` and `scan`.
+        // One block each for the cache folder itself and the files `usage` and `scan`.
         held: block.saturating_mul(3),
     };
     for name in Dir::read_from(root)? {
@@ -219,7 +221,7 @@ pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<I
         if name.starts_with("arriving")
             && let Some(stat) = stat(root, &name)?
         {
-            // A file without writes for an hour belongs to a dead process.
+            // A temporary file without writes for an hour belongs to a dead process.
             if now.saturating_sub(stat.st_mtime) > 3600 {
                 remove(root, &name)?;
             } else {
@@ -240,7 +242,6 @@ pub(super) fn scan_files(root: &CacheRoot, block: u64, now: i64) -> io::Result<I
     Ok(inventory)
 }
 
-/// Adds the files of one store.
 fn count_store(folder: &Arc<OwnedFd>, block: u64, inventory: &mut Inventory) -> io::Result<()> {
     for name in Dir::read_from(&**folder)? {
         let name = text(name?.file_name());
@@ -269,13 +270,13 @@ fn count_store(folder: &Arc<OwnedFd>, block: u64, inventory: &mut Inventory) -> 
 }
 
 impl EvictionCandidate {
-    /// Removes the file unless it was used since the scan; returns whether it is gone.
+    /// Evicts the file unless it was used since the scan. Returns whether the file is gone.
     pub(super) fn remove(&self) -> io::Result<bool> {
         match stat(&*self.folder, &self.name)? {
             None => Ok(true),
             Some(stat) if used(&stat) != self.used => Ok(false),
             Some(_) => match remove(&*self.folder, &self.name) {
-                // Another user of the group created the folder without granting the group access.
+                // Another user of the group created the file's folder without granting the group access.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
                 removed => removed.map(|_| true),
             },
@@ -283,17 +284,16 @@ impl EvictionCandidate {
     }
 }
 
-/// Returns the length of a file in bytes.
 fn length(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or_default()
 }
 
-/// Returns the time of the last use.
+/// Returns the time of the file's last use, which its modification time records.
 fn used(stat: &Stat) -> (i64, u64) {
     (stat.st_mtime, stat.st_mtime_nsec)
 }
 
-/// Returns the metadata of a file, or `None` if it is missing or a directory.
+/// Returns the metadata of a file in a folder, or `None` if the file is missing or a directory.
 pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
@@ -303,7 +303,7 @@ pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Removes a file; returns whether it existed.
+/// Removes a file, and returns whether the file existed.
 pub(super) fn remove(folder: impl AsFd, name: &str) -> io::Result<bool> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) => Ok(true),

@@ -15,7 +15,8 @@ use url::{Host, Url};
 
 use crate::{StoreInfo, normalized};
 
-/// Returns the identity of the store at a URL: a digest, since the URL may contain secrets.
+/// Returns the digest that identifies the store at a URL in the disk cache. It is a digest because the URL may contain
+/// secrets.
 pub fn identity(location: &str, store: &StoreInfo) -> String {
     let location = without_last_slash(&normalized(location));
     let server = store.server.as_deref().unwrap_or_default();
@@ -59,7 +60,6 @@ fn own_network(interfaces: &Path) -> String {
     format!("{namespace} {address}")
 }
 
-/// Returns a URL without trailing slashes in its path.
 fn without_last_slash(url: &str) -> String {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     format!("{}{query}", path.trim_end_matches('/'))

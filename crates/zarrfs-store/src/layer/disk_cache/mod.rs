@@ -2,9 +2,10 @@
 //!
 //! Objects and ranges are cached exactly as requested: readers of shards and archives repeat the same ranges, and
 //! blocks around them would only add traffic. A cached range is returned only if it has the version that the store
-//! reported for the key within the TTL, and the answer is then as old as that report. If there is no such report, the
-//! version is requested, but not the bytes. A change of the key through this store invalidates earlier entries.
-//! Contents with transient versions are not cached. `cache_dir` limits the size, `entry` has the checksums.
+//! reported for the key within the TTL, and the answer is then as old as that report. Without such a report, only the
+//! version is requested, not the bytes. A change of the key through this store invalidates earlier entries. Contents
+//! with transient versions (valid only while the mount lasts) are not cached. `cache_dir` limits the size, `entry` has
+//! the checksums.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -43,26 +44,26 @@ pub struct DiskCache {
     versions: Mutex<VersionTable>,
 }
 
-/// The latest version of each key that the store reported.
+/// For each key, the version that the store reported last.
 struct VersionTable {
     by_key: LruCache<Key, ReportedVersion>,
-    /// Time of the last change through this store, in seconds since 1970.
+    /// Time of the last change through this mount, in seconds since 1970: earlier cached entries may be outdated.
     changed: u64,
 }
 
-/// The version of a key that the store reported last.
+/// The version of a key that the store reported last, and the time of that report's request.
 #[derive(Clone, Copy)]
 struct ReportedVersion {
-    /// The version; `None` if the key is missing.
+    /// The reported version, or `None` if the key is missing.
     version: Option<Version>,
-    /// The length of that version, if reported.
+    /// The object's length, if the store reported it with the version.
     size: Option<u64>,
-    /// Time of the request; `None` if the version is unknown.
+    /// Time of the request, or `None` if the key's version is unknown.
     request_time: Option<Instant>,
 }
 
 impl DiskCache {
-    /// Wraps a store; `entries` holds the cached bytes.
+    /// Wraps a store, and caches its bytes in `entries`.
     pub fn new(inner: Arc<dyn Store>, entries: CacheNamespace) -> DiskCache {
         DiskCache {
             inner,
@@ -78,7 +79,7 @@ impl DiskCache {
         &self.inner.info().changes
     }
 
-    /// Queries the store below; returns the answer and its age.
+    /// Queries the wrapped store. Returns the answer, with the time of its request.
     fn ask<T>(
         &self,
         context: &RequestContext,
@@ -94,9 +95,8 @@ impl DiskCache {
         entry::seconds(self.entries.date(&self.inner.info().clock))
     }
 
-    /// Records the version that the store reported for a key, and the object's length if the answer had no bytes
-    /// (`None` otherwise). Does nothing if the key was changed since the request. Returns whether the version was
-    /// recorded.
+    /// Records the version that the store reported for a key, unless the key was changed since the request. `size` is
+    /// the object's length if the answer had no bytes, or else `None`. Returns whether the version was recorded.
     fn record(
         &self,
         key: &Key,
@@ -120,8 +120,8 @@ impl DiskCache {
         true
     }
 
-    /// Whether the store reported another length for the version of a cached entry: one of the two answers was
-    /// truncated.
+    /// Whether the store reported another length for the same version as the cached entry's: then a proxy has truncated
+    /// one of the two answers.
     fn is_truncated(&self, key: &Key, header: &EntryHeader) -> bool {
         let versions = self.versions.lock();
         let reported = versions.by_key.peek(key);
@@ -130,8 +130,8 @@ impl DiskCache {
         size.is_some_and(|size| size != header.size)
     }
 
-    /// Makes a change; `version_of` extracts the key's new version from the result. After an error the version is
-    /// unknown.
+    /// Makes a change of a key, and records the key's new version, which `version_of` extracts from the result. After
+    /// an error the version is unknown.
     fn change<T>(
         &self,
         context: &RequestContext,
@@ -148,15 +148,16 @@ impl DiskCache {
         let mut versions = self.versions.lock();
         versions.changed = self.seconds();
         versions.by_key.put(key.clone(), reported);
-        // The change is recorded once more: this layer may have returned an older answer after the store below recorded
-        // the change.
+        // The wrapped store has logged the change already. It is logged once more, because this cache may have returned
+        // an older answer since then.
         self.changes().record(key);
         drop(versions);
         self.entries.forget(&EntryKey::whole(key));
         done
     }
 
-    /// Returns the present version of a key with a cached entry, and the time of its request.
+    /// Returns the present version of a key that has a cached entry, and the time of the request that reported the
+    /// version.
     fn current_version(
         &self,
         context: &RequestContext,
@@ -185,7 +186,7 @@ impl DiskCache {
         Ok((version?, stamp.request_time))
     }
 
-    /// Returns the time at which the store sent the cached bytes, by this process's clock.
+    /// Converts the time of the cached bytes' request to this process's clock.
     fn time_of(&self, header: &EntryHeader) -> Option<Instant> {
         let clock = &self.inner.info().clock;
         clock
@@ -193,7 +194,7 @@ impl DiskCache {
             .checked_sub(header.age(self.entries.date(clock))?)
     }
 
-    /// Returns a cached object or range if it is current.
+    /// Returns an object or range from the disk cache if its version is current.
     fn find(
         &self,
         context: &RequestContext,
@@ -229,7 +230,6 @@ impl DiskCache {
         Ok(object)
     }
 
-    /// Caches an answer of the store.
     fn store(
         &self,
         key: &Key,
@@ -258,11 +258,11 @@ impl DiskCache {
     }
 }
 
-/// The part of an entry to read.
+/// The bytes to read from a cached entry.
 enum WantedRange<'a> {
-    /// The whole entry, unless the object exceeds this many bytes.
+    /// All bytes, unless the object exceeds the given number of bytes.
     All(u64),
-    /// A range of the object, from an entry with the whole object.
+    /// A range of the object; the entry has the whole object.
     Part(&'a ByteRange),
 }
 
@@ -366,7 +366,8 @@ impl Layer for DiskCache {
         self.change(context, key, erase, |()| None)
     }
 
-    /// Removes the entries for damaged bytes. Otherwise they would be returned again, also in the next mount.
+    /// Removes the cached entries of an object whose bytes are damaged, so that they are not returned again, by this or
+    /// a later mount.
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         self.entries.forget(&EntryKey::whole(key));
         if let Some(range) = range {
@@ -376,10 +377,10 @@ impl Layer for DiskCache {
     }
 }
 
-/// An open object with ranges from the disk cache.
+/// An open object, whose ranges are cached on disk.
 ///
-/// The reader below reports the version. Only entries of that version are returned, and bytes are cached only if the
-/// version is the same after the read.
+/// Only entries of the version that the wrapped reader reports are returned. Bytes are cached only if the version is
+/// the same after they were read.
 struct DiskCacheReader {
     inner: Arc<dyn Reader>,
     clock: Clock,
@@ -407,7 +408,7 @@ impl DiskCacheReader {
             .or_else(|| read(&EntryKey::whole(&self.key), true))
     }
 
-    /// Caches ranges that were read completely, if the object still has its earlier version.
+    /// Caches ranges that were read completely, if the object still has the version from before the read.
     fn store<'a>(
         &self,
         context: &RequestContext,
@@ -415,7 +416,7 @@ impl DiskCacheReader {
         request_time: u64,
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
-        // If the version has changed, the bytes may belong to another version in between.
+        // If the version has changed during the read, the bytes may belong to a version in between.
         if !meta.version.is_lasting() || self.inner.meta(context)?.version != meta.version {
             return Ok(());
         }
@@ -466,7 +467,7 @@ impl Reader for DiskCacheReader {
         Ok(bytes.len())
     }
 
-    /// Each range is a separate entry, so that it is found again in any other combination.
+    /// Caches each range as an entry of its own, so that it is found again in any other combination of ranges.
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         let meta = self.inner.meta(context)?;
         let mut cached: Vec<Option<Bytes>> = Vec::with_capacity(ranges.len());

@@ -2,36 +2,36 @@
 //!
 //! A directory is complete when a later key lies outside it. That requires that keys are sorted by bytes, or by names,
 //! directory by directory; any other order is an error. A directory is omitted if it has a name that may be a file or
-//! an empty directory. The top directory is omitted too, since the listing may begin in the middle of it.
+//! an empty directory. The directory where the listing began is omitted too, since the listing may begin in the middle
+//! of it.
 
 use std::time::Instant;
 
 use super::cached_dir::{DirEntry, NameMap};
 use crate::{EntryKind, Key, Meta};
 
-/// A directory with all its names.
+/// A directory with all its names, which a recursive listing has found.
 pub(super) struct AssembledDir {
     pub(super) prefix: Key,
-    /// Time of the request for its first name.
+    /// Time of the request for the listing's page that contains the first name.
     pub(super) request_time: Instant,
     pub(super) names: NameMap,
 }
 
-/// Assembles the directories of a flat listing, which has all keys below a prefix.
+/// Assembles directories from a recursive ("flat") listing, which returns all keys below a prefix.
 pub(super) struct DirAssembler {
-    /// The incomplete directories, from the top down to the parent of the last key.
+    /// The incomplete directories: the listing's prefix, and the ancestors of the last key below it.
     open: Vec<AssembledDir>,
     last: Option<Key>,
     by_bytes: bool,
     by_names: bool,
 }
 
-/// The keys are not sorted, so that no directory is known to be complete.
+/// The error for a store that lists its keys unsorted: no directory is ever known to be complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsorted;
 
 impl DirAssembler {
-    /// Expects keys below `top`.
     pub(super) fn new(top: Key) -> DirAssembler {
         let top = AssembledDir {
             prefix: top,
@@ -46,12 +46,13 @@ impl DirAssembler {
         }
     }
 
-    /// Whether the keys are sorted by names instead of bytes.
+    /// Whether the listing sorts keys by names, directory by directory, instead of by bytes.
     pub(super) fn is_by_names(&self) -> bool {
         !self.by_bytes
     }
 
-    /// Adds the next object, from a page requested at `request_time`; returns the directories that it completes.
+    /// Adds the listing's next object, from a page requested at `request_time`. Returns the directories that are now
+    /// complete.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -77,7 +78,7 @@ impl DirAssembler {
             dir.names.insert(key.name().into(), entry);
         }
         self.last = Some(key);
-        // The top directory stays open until the end, unless a key is not below it.
+        // The listing's prefix is only left by a key outside it, which no sorted listing returns.
         if self.open.is_empty() {
             return Err(Unsorted);
         }
@@ -96,7 +97,7 @@ impl DirAssembler {
         }
     }
 
-    /// Opens the directories between the innermost open one and `parent`.
+    /// Adds the incomplete directories between the deepest incomplete directory and `parent`.
     fn descend(&mut self, parent: &Key, request_time: Instant) -> Result<(), Unsorted> {
         loop {
             let open = self.open.last_mut().ok_or(Unsorted)?;
@@ -119,7 +120,7 @@ impl DirAssembler {
         }
     }
 
-    /// Returns the directories that are complete after the last key.
+    /// Returns the directories that the end of the listing completes.
     pub(super) fn end(self) -> Vec<AssembledDir> {
         let mut open = self.open.into_iter();
         open.next();
@@ -127,8 +128,8 @@ impl DirAssembler {
     }
 }
 
-/// Turns an object into a directory, since keys lie below it. An empty object may be a directory marker, and then its
-/// metadata are unknown.
+/// Turns an object into a directory, since other keys lie below it. If the object is empty, it may be the marker of a
+/// directory, so its metadata are unknown.
 fn become_directory(entry: &mut DirEntry) {
     entry.kind = EntryKind::Directory;
     entry.meta = entry.meta.filter(|meta| meta.size > 0).map(|meta| Meta {
@@ -137,8 +138,8 @@ fn become_directory(entry: &mut DirEntry) {
     });
 }
 
-/// Sorts the names in listing order; returns `None` if an entry may be an empty object or the marker of an empty
-/// directory.
+/// Sorts the names of a complete directory in listing order. Returns `None` if a name may be either an empty object or
+/// the marker of an empty directory.
 fn finished(mut dir: AssembledDir) -> Option<AssembledDir> {
     let is_doubtful = |entry: &DirEntry| {
         entry.kind == EntryKind::File && entry.meta.is_none_or(|meta| meta.size == 0)
@@ -176,7 +177,8 @@ mod tests {
         }
     }
 
-    /// Returns the directories from keys in the given order, and the number that were complete before the end.
+    /// Assembles directories from keys in the given order. Also returns how many of the directories were complete
+    /// before the end of the listing.
     fn assembled<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
         let mut assembler = DirAssembler::new(Key::root());
         let mut dirs = Vec::new();
@@ -202,7 +204,6 @@ mod tests {
         Some((tree, early))
     }
 
-    /// Returns the directories from a listing of each directory below the root.
     fn listed(keys: &BTreeSet<Key>) -> Tree {
         let memory = MemoryStore::default();
         for key in keys {

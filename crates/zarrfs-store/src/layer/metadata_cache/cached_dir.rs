@@ -1,7 +1,7 @@
 //! A cached directory that grows as its readers read the listing.
 //!
 //! Names keep the order of the store's listing, each with its cursor. A complete directory also answers for missing
-//! names. A reader continues with its own listing if the names were evicted or do not include the reader's cursor.
+//! names. A reader continues with a listing of its own if the names were evicted or do not include the reader's cursor.
 //! `dirs` limits the number of directories.
 
 use std::ops::Range;
@@ -19,26 +19,25 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, Key, LeftOut, Listing, Meta, Name, Presence};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The cached state of a name.
+/// What the listing of a directory says about one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DirEntry {
     pub(super) kind: EntryKind,
     pub(super) cursor: u64,
-    /// The answer to `head`, if the listing has it.
+    /// The metadata that `head` would return, if the listing has them.
     pub(super) meta: Option<Meta>,
 }
 
 impl DirEntry {
-    /// Whether it is a file without a size in the listing.
     pub(super) fn is_without_size(&self) -> bool {
         self.kind == EntryKind::File && self.meta.is_none()
     }
 }
 
-/// Names in listing order.
+/// The names of a directory, in listing order.
 pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
 
-/// The completeness of a cached directory.
+/// How many names of a directory are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     Growing,
@@ -49,44 +48,44 @@ enum Extent {
 /// The cached names of a directory.
 pub(super) struct CachedDir {
     pub(super) prefix: Key,
-    /// Time of the request for the first name.
+    /// Time of the request for the listing's first page.
     pub(super) request_time: Instant,
-    /// The recursive listing that found the names, and its progress at that time.
+    /// If a recursive listing found the directory: that listing, and the number of keys that it had read by then.
     pub(super) passed: Option<PassedDir>,
-    /// The names that the listing omits.
+    /// Which existing names the store's listing omits.
     pub(super) left_out: LeftOut,
     known: RwLock<KnownNames>,
     source: Mutex<NameSource>,
-    /// Number of requests to the source. A reader that waited for another reader's request compares it, to see whether
-    /// an error is new.
+    /// Number of requests to the listing. A reader that waited for another reader's request compares this number, to
+    /// see whether an error is new.
     requests: AtomicU64,
-    /// Number of names in all directories.
+    /// Number of names in all cached directories.
     total: Arc<AtomicUsize>,
 }
 
-/// The names that were read so far.
+/// The names of a directory that were read so far.
 struct KnownNames {
     map: NameMap,
     extent: Extent,
 }
 
-/// The source of further names.
+/// The listing from which further names are read, and the error of its last request.
 #[derive(Default)]
 struct NameSource {
     listing: Option<Box<dyn Listing>>,
     failed: Option<Error>,
 }
 
-/// The entry at an index of the directory; or the end of the directory, or that the entry is not in memory any more.
+/// What a cached directory has at an index.
 pub(super) enum Slot {
     Entry(Name),
     End,
-    /// The names were evicted; the reader continues with its own listing.
+    /// The directory's names were evicted: its reader must continue with a listing of its own.
     Evicted,
 }
 
 impl CachedDir {
-    /// Builds a directory from a listing that has just begun: its names are added when they are read.
+    /// Builds a directory from a listing that has just begun. Each name is cached when a reader first needs it.
     pub(super) fn growing(
         prefix: Key,
         request_time: Instant,
@@ -111,7 +110,6 @@ impl CachedDir {
         }
     }
 
-    /// Builds a directory with all its names.
     pub(super) fn complete(
         dir: AssembledDir,
         passed: Option<PassedDir>,
@@ -133,12 +131,12 @@ impl CachedDir {
         }
     }
 
-    /// Returns the number of cached names.
     pub(super) fn len(&self) -> usize {
         self.known.read().map.len()
     }
 
-    /// Returns the state of a name; `Unknown` if the listing may still return it or omits such names.
+    /// Returns the cached state of a name. It is `Unknown` if the listing may still return the name, or omits such
+    /// names.
     pub(super) fn entry(&self, name: &[u8]) -> Presence<DirEntry> {
         let known = self.known.read();
         match (known.map.get(name), known.extent) {
@@ -148,13 +146,14 @@ impl CachedDir {
         }
     }
 
-    /// Whether the listing is complete and lacks the name. The name may be one that the listing omits.
+    /// Whether the listing is complete and lacks the name. An object of this name may still exist if the store's
+    /// listings omit such names.
     pub(super) fn is_unlisted(&self, name: &[u8]) -> bool {
         let known = self.known.read();
         known.extent == Extent::Complete && !known.map.contains_key(name)
     }
 
-    /// Returns the index of a name if its entry is wanted.
+    /// Returns the index of a name in the directory if the name is cached and its entry is wanted.
     pub(super) fn index_of(
         &self,
         name: &[u8],
@@ -165,7 +164,7 @@ impl CachedDir {
         is_wanted(entry).then_some(index)
     }
 
-    /// Returns the index of the name with a cursor.
+    /// Returns the index of the name that has the given cursor.
     pub(super) fn index_of_cursor(&self, cursor: u64) -> Option<usize> {
         let known = self.known.read();
         let is_it = |index: &usize| {
@@ -177,12 +176,12 @@ impl CachedDir {
         guess.or_else(|| (0..known.map.len()).find(is_it))
     }
 
-    /// Returns the index of the first wanted name.
+    /// Returns the index of the first cached name whose entry is wanted.
     pub(super) fn first_index(&self, is_wanted: impl Fn(&DirEntry) -> bool) -> Option<usize> {
         self.known.read().map.values().position(is_wanted)
     }
 
-    /// Returns the known and wanted names in a range of indices.
+    /// Returns the cached names in a range of indices whose entries are wanted.
     pub(super) fn names_at(
         &self,
         indices: Range<usize>,
@@ -194,14 +193,14 @@ impl CachedDir {
         wanted.map(|(name, _)| name.to_vec()).collect()
     }
 
-    /// Returns all names, or `None` if the directory is incomplete.
+    /// Returns all names of the directory, or `None` if the directory is incomplete.
     pub(super) fn all_names(&self) -> Option<Vec<(Box<[u8]>, DirEntry)>> {
         let known = self.known.read();
         let names = known.map.iter().map(|(name, entry)| (name.clone(), *entry));
         (known.extent == Extent::Complete).then(|| names.collect())
     }
 
-    /// Returns the entry at an index; reads further names from the source if necessary.
+    /// Returns the directory's entry at an index, after reading further names from the listing if necessary.
     pub(super) fn slot_at(&self, context: &RequestContext, index: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
@@ -211,7 +210,8 @@ impl CachedDir {
             let mut source = self.source.lock();
             if self.requests.load(Ordering::Acquire) != requests {
                 match &source.failed {
-                    // An abandoned request of another reader is not an answer for this one, which makes its own.
+                    // Another reader's request was interrupted because that reader no longer waits. This reader makes
+                    // its own request.
                     Some(error) if error.kind() != Kind::Interrupted => return Err(error.clone()),
                     Some(_) | None => continue,
                 }
@@ -238,7 +238,6 @@ impl CachedDir {
         }
     }
 
-    /// Reads one more name from the source.
     fn read_name(&self, context: &RequestContext, source: &mut NameSource) -> Result<()> {
         source.failed = None;
         let next = match &mut source.listing {
@@ -269,7 +268,7 @@ impl CachedDir {
         Ok(())
     }
 
-    /// Drops the names of an incomplete directory.
+    /// Drops the names of an incomplete directory. Its readers continue with listings of their own.
     pub(super) fn evict(&self) {
         let mut known = self.known.write();
         if known.extent == Extent::Growing {
@@ -279,7 +278,7 @@ impl CachedDir {
         }
     }
 
-    /// Takes the listing of an evicted directory; its first reader continues with it.
+    /// Takes the store's listing out of an evicted directory, so that the first reader to need it continues there.
     pub(super) fn take_listing(&self) -> Option<Box<dyn Listing>> {
         self.source.lock().listing.take()
     }
@@ -292,19 +291,17 @@ impl Drop for CachedDir {
     }
 }
 
-/// One reader of a cached directory.
 pub(super) struct CachedListing {
     lister: Arc<DirLister>,
     dir: Arc<CachedDir>,
-    /// Index of the next name.
+    /// Index of the next name in the cached directory.
     index: usize,
-    /// Cursor of the previous name.
+    /// Cursor of the name that was returned last.
     cursor: u64,
     own: Option<Box<dyn Listing>>,
 }
 
 impl CachedListing {
-    /// Starts to read a directory.
     pub(super) fn new(lister: &Arc<DirLister>, dir: Arc<CachedDir>) -> CachedListing {
         CachedListing {
             lister: lister.clone(),
@@ -315,7 +312,7 @@ impl CachedListing {
         }
     }
 
-    /// Continues after `cursor` with a listing of this reader alone.
+    /// Continues after `cursor` with a listing that only this reader uses.
     fn list_alone(
         &mut self,
         context: &RequestContext,
@@ -352,7 +349,7 @@ impl Listing for CachedListing {
 
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
         if cursor == 0 && !self.lister.answers.dirs.is_fresh(&self.dir) {
-            // A reader that starts again after the TTL gets the present names.
+            // A reader that starts again from the beginning after the TTL lists the directory again.
             self.dir = self.lister.list(context, &self.dir.prefix)?;
         }
         let index = match cursor {

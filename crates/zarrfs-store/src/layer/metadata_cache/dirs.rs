@@ -2,7 +2,8 @@
 //!
 //! Names are charged to a part of the memory budget, and their number is bounded; the least recently used directory is
 //! evicted first. A directory with more than half of that number is evicted while it is read, and each of its readers
-//! continues with its own listing. A directory of millions of names thus takes no more memory than one of thousands.
+//! continues with a listing of its own. A directory of millions of names thus takes no more memory than one of
+//! thousands.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,23 +21,21 @@ use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority};
 use crate::{EntryKind, Key, Listing, Meta, Presence};
 
-/// Bytes of memory for a name of typical length.
+/// Memory that a cached name of typical length takes, in bytes.
 const NAME_BYTES: u64 = 192;
 
-/// Directories by key, with a bound on the total number of names. The names of a directory that is being read belong to
-/// that total until its last reader is done.
+/// The cached directories by key, with a limit for the total number of names. The names of an evicted directory count
+/// until its last reader is done.
 pub(super) struct DirCache {
     by_key: Mutex<AgedMap<Key, Arc<CachedDir>>>,
-    /// Number of cached names.
     total: Arc<AtomicUsize>,
-    /// The reservation for the names.
     reservation: BatchedReservation,
     max_names: usize,
     lifetime: Lifetime,
 }
 
 impl DirCache {
-    /// Builds a cache of at most `max_names` names. Names are charged to `memory` and have the TTL of `lifetime`.
+    /// Builds an empty cache of at most `max_names` names, whose memory is charged to the budget `memory`.
     pub(super) fn new(
         max_names: usize,
         lifetime: Lifetime,
@@ -57,23 +56,21 @@ impl DirCache {
         cache
     }
 
-    /// Whether memory is reserved for all cached names; reserves more if necessary.
+    /// Whether memory is reserved for all cached names. Reserves more if necessary.
     fn has_room(&self) -> bool {
         self.reservation
             .cover(|| self.total.load(Ordering::Relaxed))
     }
 
-    /// Returns the TTL of names.
     pub(super) fn lifetime(&self) -> &Lifetime {
         &self.lifetime
     }
 
-    /// Whether a directory is within its TTL.
     pub(super) fn is_fresh(&self, dir: &CachedDir) -> bool {
         self.lifetime.is_fresh(dir.request_time)
     }
 
-    /// Builds a directory from a listing that has just begun; does not cache it yet.
+    /// Builds a directory from a listing that has just begun, without caching it yet.
     pub(super) fn growing(
         &self,
         prefix: &Key,
@@ -84,19 +81,16 @@ impl DirCache {
         Arc::new(dir)
     }
 
-    /// Builds a directory with all its names; does not cache it yet.
     pub(super) fn complete(&self, dir: AssembledDir, passed: Option<PassedDir>) -> Arc<CachedDir> {
         Arc::new(CachedDir::complete(dir, passed, &self.total))
     }
 
-    /// Returns a cached directory within its TTL.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<CachedDir>> {
         let mut dirs = self.by_key.lock();
         let dir = dirs.get(key)?.clone();
         self.is_fresh(&dir).then_some(dir)
     }
 
-    /// Caches a directory.
     pub(super) fn put(&self, dir: &Arc<CachedDir>) {
         let mut dirs = self.by_key.lock();
         let replaced = dirs.put(dir.prefix.clone(), dir.clone());
@@ -105,20 +99,18 @@ impl DirCache {
         self.trim(dir);
     }
 
-    /// Invalidates a directory.
     pub(super) fn forget(&self, key: &Key) {
         let forgotten = self.by_key.lock().pop(key);
         drop(forgotten);
     }
 
-    /// Whether the cached parent lists this key as a directory.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let above = key.parent().and_then(|parent| self.get(&parent));
         let entry = above.map_or(Presence::Unknown, |above| above.entry(key.name()));
         matches!(entry, Presence::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
-    /// Evicts directories until the names fit, after a name was added to `grown`.
+    /// Evicts directories until all names fit into the limit, after the directory `grown` got another name.
     pub(super) fn trim(&self, grown: &Arc<CachedDir>) {
         if self.has_room() {
             return;
@@ -135,7 +127,7 @@ impl DirCache {
         }
     }
 
-    /// Returns the cached entry of a key; `None` inside if the key or an ancestor is missing.
+    /// Returns the cached entry of a key, or `Some(None)` if the key or a directory above it is known to be missing.
     pub(super) fn entry(&self, key: &Key) -> Option<Dated<Option<DirEntry>>> {
         let mut path = key.clone();
         loop {
@@ -154,7 +146,7 @@ impl DirCache {
             match dir.entry(path.name()) {
                 Presence::Missing => return dated(None),
                 Presence::Is(entry) if path == *key => return dated(Some(entry)),
-                // An object has no children.
+                // A key above the requested one is an object, and an object has no children.
                 Presence::Is(entry) if entry.kind == EntryKind::File => return dated(None),
                 Presence::Is(_) => return None,
                 Presence::Unknown => path = parent,
@@ -162,7 +154,7 @@ impl DirCache {
         }
     }
 
-    /// Returns all objects below a directory in byte order, or `None` if one of the directories below it is not cached.
+    /// Returns all objects below a directory, sorted by bytes, or `None` if any directory below it is not cached.
     pub(super) fn all_below(
         &self,
         context: &RequestContext,
@@ -178,7 +170,7 @@ impl DirCache {
                 let key = prefix.child(&name).ok()?;
                 match (entry.kind, entry.meta?) {
                     (EntryKind::File, meta) => objects.push((key, meta)),
-                    // A directory with other metadata is an object as well: the next arm gives up.
+                    // A directory with metadata of its own is also an object: then the objects are not returned.
                     (EntryKind::Directory, meta) if meta == Meta::prefix() => open.push(key),
                     _ => return None,
                 }
@@ -215,7 +207,6 @@ mod tests {
     use crate::stats::Stats;
     use crate::sync::clock::Clock;
 
-    /// Reads a directory of `count` names.
     fn read(cache: &DirCache, prefix: &str, count: usize) -> Arc<CachedDir> {
         let names = (0..count).map(|number| (format!("{number:06}").into_bytes(), EntryKind::File));
         let names: Vec<_> = names.collect();

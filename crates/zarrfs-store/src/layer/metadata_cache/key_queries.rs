@@ -11,10 +11,10 @@ use crate::{Key, Meta, Object, QueryStamp, Reader, Store, Version, check_length}
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_document;
 
-/// Joins equal requests about a key, unless the key was changed between them.
+/// Lets concurrent callers with the same query share one request.
 type KeyFlight<T> = SingleFlight<QueryId, Dated<T>>;
 
-/// The cached answers about keys, and the running requests for other answers.
+/// The cached answers about single keys, and the requests for answers that are not cached.
 pub(super) struct KeyQueries {
     inner: Arc<dyn Store>,
     pub(super) answers: Arc<CachedAnswers>,
@@ -25,7 +25,6 @@ pub(super) struct KeyQueries {
 }
 
 impl KeyQueries {
-    /// Queries `inner` about keys that are not in `answers`.
     pub(super) fn new(inner: Arc<dyn Store>, answers: Arc<CachedAnswers>) -> KeyQueries {
         KeyQueries {
             inner,
@@ -37,7 +36,7 @@ impl KeyQueries {
         }
     }
 
-    /// Queries the store below; returns the answer and its age.
+    /// Queries the wrapped store. Returns the answer, with the time of its request.
     pub(super) fn request<T>(
         &self,
         context: &RequestContext,
@@ -47,7 +46,6 @@ impl KeyQueries {
         inner.info().ask(context, |context| query(context, inner))
     }
 
-    /// Answers `head` from memory or by a request.
     pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let request = || {
             let (head, stamp) = self.request(context, |context, inner| inner.head(context, key));
@@ -60,7 +58,6 @@ impl KeyQueries {
         self.answer(context, &self.heads, query, cached, request)
     }
 
-    /// Answers `version` from memory or by a request.
     pub(super) fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
         let request = || {
             let (version, stamp) =
@@ -75,8 +72,8 @@ impl KeyQueries {
         self.answer(context, &self.versions, query, cached, request)
     }
 
-    /// Returns `Unavailable` if an object has another length than the one known for its version. A proxy may have
-    /// truncated either answer, so a new request decides which is right.
+    /// Checks an object's length against the cached length of the same version. If they differ, a proxy may have
+    /// truncated either answer, so another request decides. The error is `Unavailable` if the object is wrong.
     pub(super) fn check_length(
         &self,
         context: &RequestContext,
@@ -104,7 +101,7 @@ impl KeyQueries {
         checked.inspect_err(|_| self.inner.drop_cached(key, None))
     }
 
-    /// Answers `get` from memory or by a request.
+    /// Answers a query for a whole object from the cache or by a request.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -112,8 +109,8 @@ impl KeyQueries {
         limit: u64,
     ) -> Result<Option<Object>> {
         if !is_document(key.name()) {
-            // Requests for chunks are not joined here: readers of the same chunk are already joined above, where it is
-            // decoded.
+            // Concurrent requests for a chunk are not joined here: the code that decodes chunks has already joined the
+            // readers of the same chunk.
             if self.answers.is_missing(context, key) {
                 return Ok(None);
             }
@@ -128,7 +125,7 @@ impl KeyQueries {
         }
     }
 
-    /// Returns a document; a cached one may be longer than `limit`.
+    /// Returns a metadata document, from the cache or by a request. A cached document may be longer than `limit`.
     pub(super) fn document(
         &self,
         context: &RequestContext,
@@ -143,7 +140,7 @@ impl KeyQueries {
         let cached = || self.answers.document(key);
         let query = || self.answers.query(key);
         match self.answer(context, &self.documents, query, cached, request) {
-            // The joined request had a lower limit than this one.
+            // The joined request of another caller had a lower `limit`, so this caller repeats it.
             Err(error) if !has_requested && error.kind() == Kind::TooLarge => self
                 .fetch_document(context, key, limit)
                 .map(|document| document.value),
@@ -165,7 +162,7 @@ impl KeyQueries {
         Ok(Dated::new(object, stamp))
     }
 
-    /// Gets an object, and caches its state.
+    /// Requests an object, and caches its version and length.
     fn fetch(
         &self,
         context: &RequestContext,
@@ -180,7 +177,7 @@ impl KeyQueries {
         Ok((object, stamp))
     }
 
-    /// Answers `open`, from known metadata if possible.
+    /// Opens an object, from cached metadata if possible.
     pub(super) fn open(&self, context: &RequestContext, key: &Key) -> Result<Arc<dyn Reader>> {
         let cached = self.answers.object(key);
         match cached.map(|cached| cached.value) {
@@ -219,7 +216,7 @@ impl KeyQueries {
         }
     }
 
-    /// Returns the cached answer or the result of `request`, which concurrent callers with the same query share.
+    /// Returns the cached answer to a query, or requests it. Concurrent callers with the same query share the request.
     fn answer<T: Clone>(
         &self,
         context: &RequestContext,
@@ -231,7 +228,7 @@ impl KeyQueries {
         let answer = match cached() {
             Some(answer) => answer,
             None => {
-                // Another call may have stored the answer since the lookup above.
+                // Another caller may have cached the answer since the lookup above.
                 let work = || cached().map_or_else(request, Ok);
                 self.join(context, flight, &query(), work)?
             }
@@ -239,7 +236,7 @@ impl KeyQueries {
         Ok(answer.used(context))
     }
 
-    /// Runs `request`, or waits for another caller's request with the same query.
+    /// Requests an answer, or waits for another caller's request with the same query.
     fn join<T: Clone>(
         &self,
         context: &RequestContext,

@@ -1,9 +1,9 @@
 //! Caches answers about single keys: kind, size, version, small documents.
 //!
-//! Two answers are kept for a key: that of `head`, which also finds prefixes, and the state of the object, which `get`,
-//! `version` and `open` use. An answer of `head` also tells the state of the object, unless the key is a prefix or a
-//! link. The number of keys is bounded. Keys are charged to the memory budget, and documents to a part of it; the least
-//! recently used key is evicted first.
+//! Two answers are cached for a key: that of `head`, which also finds prefixes, and the state of the object, which
+//! `get`, `version` and `open` use. An answer of `head` also tells the state of the object, unless the key is a prefix
+//! or a link. The number of keys is bounded. Keys are charged to the memory budget, and documents to a part of it; the
+//! least recently used key is evicted first.
 
 use std::sync::{Arc, Weak};
 
@@ -17,11 +17,10 @@ use crate::sync::budget::BatchedReservation;
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::{EntryKind, Key, Meta, Object, Version};
 
-/// The known state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CachedObject {
     Missing,
-    /// Only the version is known.
+    /// The object exists. Only its version is known.
     Version(Version),
     Object(Meta),
 }
@@ -35,7 +34,7 @@ impl CachedObject {
         }
     }
 
-    /// Returns version and length, if known.
+    /// Returns version and length of the object, or `None` if they are not both known.
     pub(super) fn content(&self) -> Option<Content> {
         match self {
             CachedObject::Missing | CachedObject::Version(_) => None,
@@ -43,7 +42,7 @@ impl CachedObject {
         }
     }
 
-    /// Returns the state of the object from an answer to `head`, or `None` for a prefix or a link.
+    /// Derives the state of an object from an answer to `head`. Returns `None` if the key is a prefix or a link.
     fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
         match head {
             None => Some(CachedObject::Missing),
@@ -54,7 +53,7 @@ impl CachedObject {
 }
 
 impl From<Option<&Object>> for CachedObject {
-    /// Returns the state of the object from an answer with bytes.
+    /// Derives the state of an object from an answer with its bytes.
     fn from(object: Option<&Object>) -> CachedObject {
         match object {
             None => CachedObject::Missing,
@@ -72,7 +71,6 @@ impl From<Option<&Object>> for CachedObject {
     }
 }
 
-/// The known answers about one key.
 #[derive(Default)]
 struct KeyEntry {
     head: Option<Dated<Option<Meta>>>,
@@ -90,19 +88,16 @@ impl KeyEntry {
     }
 }
 
-/// A whole document and its reservation.
 struct CachedDocument {
     object: Dated<Arc<Object>>,
     _reservation: Reservation,
 }
 
-/// The memory of a key with all answers except documents, in bytes.
+/// Memory that a cached key and its answers, except documents, take, in bytes.
 const KEY_BYTES: u64 = 384;
 
-/// The answers by key.
 pub(super) struct KeyTable {
     entries: Mutex<AgedMap<Key, KeyEntry>>,
-    /// The reservation for the keys.
     reservation: BatchedReservation,
     lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
@@ -110,7 +105,7 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Builds an empty table. Documents are charged to a part of the budget.
+    /// Builds an empty table. Only a part of the memory budget is used for documents.
     pub(super) fn new(config: &MetadataCacheConfig, lifetime: Lifetime) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(AgedMap::default()),
@@ -128,35 +123,31 @@ impl KeyTable {
         table
     }
 
-    /// Returns the maximum size of a cached document, in bytes.
     pub(super) fn max_document_bytes(&self) -> u64 {
         self.max_document_bytes
     }
 
-    /// Returns the cached answer to `head`.
     pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         let head = self.entries.lock().get(key)?.head;
         self.lifetime.fresh(head)
     }
 
-    /// Whether the key is known to be a prefix.
+    /// Whether the last answer to `head` says that the key is a prefix of other keys.
     pub(super) fn is_directory(&self, key: &Key) -> bool {
         let head = self.head(key).and_then(|head| head.value);
         head.is_some_and(|meta| meta.kind == EntryKind::Directory)
     }
 
-    /// Returns the known state of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let object = self.entries.lock().get(key)?.object();
         self.lifetime.fresh(object)
     }
 
-    /// Returns version and length of an object, even if they are older than the TTL.
+    /// Returns the last known version and length of an object, even if they are older than the TTL.
     pub(super) fn content(&self, key: &Key) -> Option<Content> {
         self.entries.lock().peek(key)?.object()?.value.content()
     }
 
-    /// Returns a cached document.
     pub(super) fn document(&self, key: &Key) -> Option<Dated<Arc<Object>>> {
         let mut entries = self.entries.lock();
         let document = entries.get(key)?.document.as_ref()?;
@@ -164,15 +155,13 @@ impl KeyTable {
         is_fresh.then(|| document.object.clone())
     }
 
-    /// Caches an answer to `head`.
     pub(super) fn put_head(&self, key: &Key, head: Dated<Option<Meta>>) {
         self.change(key, |entry| entry.head = Some(head));
     }
 
-    /// Caches the state of an object.
     pub(super) fn put_object(&self, key: &Key, object: Dated<CachedObject>) {
         self.change(key, |entry| {
-            // An answer to `head` with another version is stale.
+            // An older answer to `head` with another version is stale.
             let before = entry
                 .head
                 .and_then(|head| CachedObject::of_head(&head.value));
@@ -183,14 +172,15 @@ impl KeyTable {
         });
     }
 
-    /// Reserves memory for a document. Returns `None` if the document is too long or there is no room.
+    /// Reserves memory for a metadata document. Returns `None` if the document is too long or the memory budget is used
+    /// up.
     pub(super) fn reserve(
         &self,
         key: &Key,
         object: Dated<Arc<Object>>,
     ) -> Option<ReservedDocument> {
         let length = object.value.bytes.len() as u64;
-        // 256 bytes for the rest of the entry.
+        // 256 bytes for the other fields of the cached document.
         let bytes = length + key.as_bytes().len() as u64 + 256;
         if length > self.max_document_bytes {
             return None;
@@ -201,7 +191,6 @@ impl KeyTable {
         }))
     }
 
-    /// Caches a document.
     pub(super) fn put_document(&self, key: &Key, document: ReservedDocument) {
         self.change(key, |entry| entry.document = Some(document.0));
     }
@@ -218,13 +207,12 @@ impl KeyTable {
         }
     }
 
-    /// Invalidates a key.
     pub(super) fn forget(&self, key: &Key) {
         self.entries.lock().pop(key);
     }
 }
 
-/// A document with a reservation that is not cached yet.
+/// A metadata document for which memory is reserved, and which is not cached yet.
 pub(super) struct ReservedDocument(CachedDocument);
 
 impl Evict for KeyTable {

@@ -23,10 +23,10 @@ use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 use crate::{EntryKind, Key, QueryStamp, Store};
 use zarr_format::error::{Kind, Result};
 
-/// Two listings of sibling directories within this time are a sequence.
+/// A client that lists two sibling directories within this time is expected to list their other siblings too.
 const SEQUENCE_WINDOW: Duration = Duration::from_secs(30);
 
-/// Lists directories of a store and caches them.
+/// Lists directories of a store, caches them, and prefetches others by recursive listings.
 pub(super) struct DirLister {
     pub(super) inner: Arc<dyn Store>,
     pub(super) answers: Arc<CachedAnswers>,
@@ -36,7 +36,6 @@ pub(super) struct DirLister {
 }
 
 impl DirLister {
-    /// Lists directories of `inner` that are not in `answers`.
     pub(super) fn new(inner: Arc<dyn Store>, answers: Arc<CachedAnswers>) -> DirLister {
         DirLister {
             inner,
@@ -47,7 +46,7 @@ impl DirLister {
         }
     }
 
-    /// Returns a directory: a cached one, or one whose listing has just begun.
+    /// Returns a cached directory, or begins to list it.
     pub(super) fn list(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -62,14 +61,14 @@ impl DirLister {
         while let Some(ahead) = prefetch {
             let has_passed = ahead.wait_for(prefix);
             if !has_passed && !ahead.is_deep_in(prefix) {
-                // With directories of several pages each, a flat listing is no faster than separate listings.
+                // If a directory has several pages, a recursive listing is no faster than a listing of each directory.
                 self.back_off(&ahead);
             }
             if let Some(dir) = self.cached(prefix) {
                 return Ok(dir);
             }
-            // The listing passed the directory without it: another flat listing that began before the directory may
-            // reach it.
+            // The recursive listing is past the directory and has not found it. Another one that began earlier in the
+            // order may still find it.
             prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let query = self.answers.query_below(prefix);
@@ -84,7 +83,7 @@ impl DirLister {
             .run_accepting(context, &query, deadline, accepts, work)
     }
 
-    /// Returns a cached directory, and records a reader of the flat listing that found it.
+    /// Returns a cached directory. If a recursive listing found it, tells the listing that its directories are used.
     fn cached(&self, prefix: &Key) -> Option<Arc<CachedDir>> {
         let dir = self.answers.dirs.get(prefix)?;
         if let Some(passed) = &dir.passed {
@@ -93,7 +92,7 @@ impl DirLister {
         Some(dir)
     }
 
-    /// Starts to list a directory.
+    /// Begins to list a single directory.
     fn start_listing(&self, context: &RequestContext, prefix: &Key) -> Result<Arc<CachedDir>> {
         let (listing, stamp) = self
             .inner
@@ -114,7 +113,7 @@ impl DirLister {
         Ok(dir)
     }
 
-    /// Returns a flat listing that may still reach a directory.
+    /// Returns a recursive listing under way that may still find a directory.
     fn prefetch_to(&self, prefix: &Key) -> Option<Arc<ListingPrefetch>> {
         let prefetches = self.prefetches.lock();
         let mut prefetches = prefetches.iter();
@@ -123,7 +122,7 @@ impl DirLister {
             .cloned()
     }
 
-    /// Starts a flat listing below `top`, from a directory on.
+    /// Starts a recursive listing below `top`, in the order of keys from a directory on.
     fn start_prefetch(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -131,8 +130,8 @@ impl DirLister {
         dir: &Key,
     ) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
-        // At most four clients have flat listings. A bounded listing is a part of the listings of a client that is
-        // counted already.
+        // At most four clients are served by recursive listings. A listing that ends where another begins does not
+        // count: both are parts of one client's listing.
         let clients = prefetches.iter().filter(|other| !other.is_bounded());
         if clients.count() >= 4 {
             return None;
@@ -143,7 +142,7 @@ impl DirLister {
         self.spawn(context, prefetch)
     }
 
-    /// Starts the thread of a flat listing that is in `prefetches` already.
+    /// Starts the thread of a recursive listing that is already in `prefetches`.
     fn spawn(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -164,14 +163,13 @@ impl DirLister {
         Some(prefetch)
     }
 
-    /// Ends a flat listing.
     pub(super) fn end(&self, prefetch: &Arc<ListingPrefetch>) {
         prefetch.end();
         let mut prefetches = self.prefetches.lock();
         prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
     }
 
-    /// Ends a flat listing, and prevents other flat listings below the same directory for a while.
+    /// Ends a recursive listing, and prevents others below the same directory for five minutes.
     pub(super) fn back_off(&self, prefetch: &Arc<ListingPrefetch>) {
         let mut history = self.history.lock();
         history
@@ -181,8 +179,8 @@ impl DirLister {
         self.end(prefetch);
     }
 
-    /// Prevents all further flat listings, since the keys proved to be unsorted. Drops the directories in `cached`,
-    /// which a flat listing has found.
+    /// Prevents all further recursive listings, since the store lists its keys unsorted. Drops the directories in
+    /// `cached`, which a recursive listing has found and which may be incomplete.
     pub(super) fn mark_unsorted(&self, cached: &[Key]) {
         self.history.lock().is_unsorted = true;
         for dir in cached {
@@ -190,8 +188,8 @@ impl DirLister {
         }
     }
 
-    /// Ends the flat listings that may reach a changed key, since their next pages may be from before the change. No
-    /// others begin there for a while, since further changes would end them as well.
+    /// Ends the recursive listings that may reach a changed key, since their next pages may be from before the change.
+    /// No others begin there for five minutes, since further changes would end them as well.
     pub(super) fn end_prefetches_over(&self, key: &Key) {
         let prefetches = self.prefetches.lock().clone();
         let is_over = |prefetch: &&Arc<ListingPrefetch>| key.below(&prefetch.prefix).is_some();
@@ -200,15 +198,15 @@ impl DirLister {
         }
     }
 
-    /// Caches a directory from a flat listing, unless a change below it has ended that listing.
+    /// Caches a directory from a recursive listing, unless a change below the directory has ended the listing.
     pub(super) fn put_flat(&self, dir: AssembledDir, passed: PassedDir) {
         let prefetch = passed.prefetch.clone();
         let dir = self.answers.dirs.complete(dir, Some(passed));
         self.answers.put_dir_unless(&dir, || prefetch.has_ended());
     }
 
-    /// Lists the directories of `folders` that are not cached, and everything below them, as long as that saves
-    /// requests. Errors are ignored, since later queries will report them.
+    /// Lists those directories of `folders` that are not cached, and everything below them, by recursive listings where
+    /// these save requests. Errors are ignored, since later queries will report them.
     pub(super) fn list_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.history.lock().is_unsorted {
             return;
@@ -248,7 +246,7 @@ impl DirLister {
             };
             let page = page.unwrap_or_default().into_iter();
             let complete = page.map(|(key, meta)| assembler.take(key, meta, request_time));
-            // Nothing of a page is cached unless all its keys are sorted.
+            // No directory of a page is cached unless all keys of the page are sorted.
             let complete: std::result::Result<Vec<_>, Unsorted> = complete.collect();
             self.put_dirs(stamp, complete?.into_iter().flatten());
             pages += 1;
@@ -265,7 +263,7 @@ impl DirLister {
         Ok(())
     }
 
-    /// Caches directories from a recursive listing that began at `stamp`.
+    /// Caches complete directories from a recursive listing that began at `stamp`.
     fn put_dirs(&self, stamp: QueryStamp, dirs: impl Iterator<Item = AssembledDir>) {
         for dir in dirs {
             let dir = self.answers.dirs.complete(dir, None);
@@ -273,10 +271,10 @@ impl DirLister {
         }
     }
 
-    /// Splits a flat listing after its first page, whose last key was `last`. The pages of one listing come one after
-    /// the other, a round trip each. But a listing can begin at any directory, and while the client descended, it has
-    /// listed the directories above. So more listings begin at later directories, and each covers about one page. The
-    /// last listing has no end, and is split again after its first page.
+    /// Splits a recursive listing into concurrent ones after its first page, whose last key was `last`. The pages of
+    /// one listing come one after the other, a round trip each. But a listing can begin at any directory, and the names
+    /// of later directories are known, since the client has listed the directories above. So more listings begin at
+    /// later directories, each of about one page. The last listing has no end, and is split again after its first page.
     pub(super) fn split(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -292,12 +290,13 @@ impl DirLister {
             return;
         }
         let begun = prefetch.keys();
-        // With eight parts, `find` over 8,192 keys with a latency of 50 ms took 0.7 of the time of one listing; other
-        // numbers were not measured.
+        // With eight concurrent listings, `find` over 8,192 keys with a latency of 50 ms took 0.7 of the time of one
+        // listing; other numbers were not measured.
         let starts = starts.into_iter().take(8).zip(1..);
         let parts = starts.map(|(start, number)| prefetch.part_from(start, begun + number * page));
         let parts: Vec<Arc<ListingPrefetch>> = parts.map(Arc::new).collect();
-        // All parts are added under one lock, so that a client always finds the part that will reach its directory.
+        // All concurrent listings are added under one lock, so that a client always finds the one that will reach its
+        // directory.
         let mut prefetches = self.prefetches.lock();
         for (part, next) in iter::once(prefetch).chain(&parts).zip(&parts) {
             part.set_end(next.from.clone());
@@ -309,8 +308,8 @@ impl DirLister {
         }
     }
 
-    /// Returns the directories at which further listings of about one page each can begin. They are at the deepest
-    /// level at which the first page has several directories.
+    /// Returns the directories at which further recursive listings of about one page each can begin. They are at the
+    /// deepest level at which the first page has several directories.
     fn part_starts(&self, prefetch: &ListingPrefetch, last: &Key, page: u64) -> Option<Vec<Key>> {
         let mut above = last.parent()?;
         loop {
@@ -322,8 +321,8 @@ impl DirLister {
         }
     }
 
-    /// Returns the directories in `above` after `last` at which further listings can begin; `None` if the first page
-    /// does not show how many directories fit on a page.
+    /// Returns the directories in `above` after `last` at which further recursive listings can begin. Returns `None` if
+    /// the first page does not show how many directories fit on a page.
     fn part_starts_in(
         &self,
         above: &Key,
@@ -337,7 +336,8 @@ impl DirLister {
         let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
         let mut names: Vec<Box<[u8]>> = directories.map(|(name, _)| name).collect();
         names.sort();
-        // A name with a byte up to `/` may be sorted otherwise than the keys below it, which continue with a slash.
+        // If a name has a byte up to `/`, the order of the directories may differ from that of the keys below them, in
+        // which a slash follows the name.
         if names.iter().flatten().any(|&byte| byte <= b'/') {
             return None;
         }
@@ -352,16 +352,15 @@ impl DirLister {
     }
 }
 
-/// The directories that were listed last, by parent, and the directories where flat listings are useless.
+/// The directories that clients listed last, by parent, and the directories where recursive listings are useless.
 struct ListHistory {
     last: LruCache<Key, ListedDir>,
-    /// Directories below which a flat listing was useless, with the time when that was found.
+    /// Directories below which a recursive listing was useless, with the time when that was found.
     backed_off: LruCache<Key, Instant>,
-    /// Whether the keys of the store are unsorted.
     is_unsorted: bool,
 }
 
-/// A directory, and the time when it was listed.
+/// The directory below a parent that was listed last, and when.
 struct ListedDir {
     dir: Key,
     time: Instant,
@@ -402,13 +401,13 @@ impl ListHistory {
         Some(top)
     }
 
-    /// Whether this directory was listed last of all its siblings, and within `SEQUENCE_WINDOW`.
+    /// Whether the directory was listed within `SEQUENCE_WINDOW`, and none of its siblings after it.
     fn was_listed(&mut self, dir: &Key) -> bool {
         let last = dir.parent().and_then(|above| self.last.get(&above));
         last.is_some_and(|last| last.dir == *dir && last.time.elapsed() < SEQUENCE_WINDOW)
     }
 
-    /// Whether a flat listing was useless here less than 5 minutes ago.
+    /// Whether a recursive listing below the directory was useless less than 5 minutes ago.
     fn is_backed_off(&mut self, dir: &Key) -> bool {
         let since = self.backed_off.get(dir);
         since.is_some_and(|since| since.elapsed() < Duration::from_secs(300))

@@ -17,14 +17,13 @@ use crate::sync::clock::Clock;
 use crate::{FlatListing, Key, Meta};
 use zarr_format::error::Kind;
 
-/// How long a flat listing continues without a reader.
+/// How long a recursive listing goes on after a reader has last used its directories.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of keys that a flat listing reads.
 const MAX_KEYS: u64 = 100_000;
 
-/// A flat listing below `prefix`, from the directory `from` on, which may be deeper. It may be one of several parts
-/// that are read concurrently.
+/// A recursive listing below `prefix`, in the order of keys from the directory `from` on, which may be deeper. It may
+/// be one of several parts that are listed concurrently.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
     pub(super) from: Key,
@@ -35,25 +34,24 @@ pub(super) struct ListingPrefetch {
 
 struct PrefetchState {
     pages: u64,
-    /// Number of keys so far, including those before this part.
+    /// Number of keys that the listing has read, including the estimate for the parts before it.
     keys: u64,
-    /// The last key so far.
     last: Key,
-    /// Whether keys are sorted by names, directory by directory, instead of by bytes.
+    /// Whether the store sorts keys by names, directory by directory, instead of by bytes.
     by_names: bool,
-    /// The directory at which the next part takes over.
+    /// The directory at which another concurrent listing begins, so that this one ends there.
     until: Option<Key>,
     ended: bool,
 }
 
-/// The readers of all parts that began as one flat listing.
+/// The readers of the directories that one recursive listing, or all its concurrent parts, have found.
 struct Readers {
     state: Mutex<ReaderState>,
     changed: Condvar,
 }
 
 struct ReaderState {
-    /// Number of keys up to the last directory that a reader requested.
+    /// Number of keys that the listing had read when it found the directory that a reader used last, or a later one.
     requested: u64,
     last_request: Instant,
 }
@@ -67,7 +65,7 @@ impl Readers {
     }
 }
 
-/// The position of a directory in a flat listing: the number of keys before its end.
+/// Where a recursive listing found a directory: the number of keys that it had read by the directory's end.
 #[derive(Clone)]
 pub(super) struct PassedDir {
     pub(super) prefetch: Arc<ListingPrefetch>,
@@ -75,7 +73,6 @@ pub(super) struct PassedDir {
 }
 
 impl ListingPrefetch {
-    /// Builds a flat listing before its first page.
     pub(super) fn new(prefix: Key, from: Key) -> ListingPrefetch {
         let readers = Readers {
             state: Mutex::new(ReaderState {
@@ -87,7 +84,7 @@ impl ListingPrefetch {
         ListingPrefetch::build(prefix, from, 0, Arc::new(readers))
     }
 
-    /// Builds a part of this flat listing that begins at `from`, after `keys` keys. It has the same prefix and readers.
+    /// Builds a part of the recursive listing that begins at `from`, after about `keys` keys, and is read concurrently.
     pub(super) fn part_from(&self, from: Key, keys: u64) -> ListingPrefetch {
         ListingPrefetch::build(self.prefix.clone(), from, keys, self.readers.clone())
     }
@@ -109,7 +106,7 @@ impl ListingPrefetch {
         }
     }
 
-    /// Starts the thread that reads `listing` and caches its directories through `lister`.
+    /// Starts the thread that reads the recursive listing `listing` and caches its directories through `lister`.
     pub(super) fn spawn(
         self: &Arc<Self>,
         lister: Weak<DirLister>,
@@ -138,28 +135,28 @@ impl ListingPrefetch {
         thread.spawn(run).map(drop)
     }
 
-    /// Returns the number of keys so far, including those before this part.
+    /// Returns the number of keys that the listing has read, including the estimate for the parts before it.
     pub(super) fn keys(&self) -> u64 {
         self.state.lock().keys
     }
 
-    /// Sets the directory at which the next part takes over.
+    /// Ends the listing before a directory, at which another concurrent listing begins.
     pub(super) fn set_end(&self, dir: Key) {
         self.state.lock().until = Some(dir);
         self.changed.notify_all();
     }
 
-    /// Whether the listing ends at a directory where another part takes over.
+    /// Whether the listing ends at a directory where another concurrent listing begins.
     pub(super) fn is_bounded(&self) -> bool {
         self.state.lock().until.is_some()
     }
 
-    /// Whether the key belongs to the next part.
+    /// Whether the key belongs to the concurrent listing that begins where this one ends.
     pub(super) fn is_at_end(&self, key: &Key) -> bool {
         self.state.lock().ends_before(key)
     }
 
-    /// Whether the listing may still reach a directory.
+    /// Whether the listing may still find a directory.
     pub(super) fn may_reach(&self, dir: &Key) -> bool {
         let rest = dir.below(&self.prefix);
         let is_below = rest.is_some_and(|rest| !rest.is_root());
@@ -167,8 +164,8 @@ impl ListingPrefetch {
         is_below && *dir >= self.from && state.is_ahead(dir)
     }
 
-    /// Waits until the listing has passed a directory or will not reach it. Returns false if that takes more than two
-    /// pages: the directory should then be listed directly.
+    /// Waits until the recursive listing has passed a directory or will not reach it. Returns false if that takes more
+    /// than two pages: the directory should then be listed directly.
     pub(super) fn wait_for(&self, dir: &Key) -> bool {
         let pages = self.state.lock().pages;
         loop {
@@ -184,20 +181,19 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether the listing is more than one level below a directory. The names of that directory are then incomplete
-    /// for long, but the directories inside it are soon complete.
+    /// Whether the last key of the listing is more than one level below a directory. It will then be long until the
+    /// directory is complete, but the directories in it are soon complete.
     pub(super) fn is_deep_in(&self, dir: &Key) -> bool {
         let state = self.state.lock();
         let rest = state.last.below(dir);
         rest.is_some_and(|rest| rest.names().nth(1).is_some())
     }
 
-    /// Records the read of a directory that was found after `keys` keys.
+    /// Records that a reader uses a directory that the listing found after `keys` keys.
     pub(super) fn record_reader(&self, keys: u64) {
         self.readers.record(keys);
     }
 
-    /// Records a page with the last key `last`.
     pub(super) fn record_page(&self, keys: u64, last: Key, by_names: bool) {
         let mut state = self.state.lock();
         state.pages += 1;
@@ -207,7 +203,7 @@ impl ListingPrefetch {
         self.changed.notify_all();
     }
 
-    /// Waits while the listing is far ahead of its readers; returns false if it should end.
+    /// Waits while the recursive listing is far ahead of its readers. Returns false if it should end.
     pub(super) fn wait_for_readers(&self) -> bool {
         let mut readers = self.readers.state.lock();
         loop {
@@ -216,7 +212,7 @@ impl ListingPrefetch {
             if self.has_ended() || idle >= IDLE_TIMEOUT || keys >= MAX_KEYS {
                 return false;
             }
-            // The listing stays this far ahead of its readers.
+            // The listing goes on while it is at most 16,000 keys ahead of its readers.
             if keys <= readers.requested + 16_000 {
                 return true;
             }
@@ -225,7 +221,6 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether the listing has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -248,7 +243,7 @@ impl PrefetchState {
         !self.ended && !self.ends_before(dir) && !self.has_passed(dir)
     }
 
-    /// Whether no more keys below `dir` can follow the last key.
+    /// Whether all keys below `dir` come before the last key of the listing.
     fn has_passed(&self, dir: &Key) -> bool {
         if self.pages == 0 || self.last.below(dir).is_some() {
             return false;
@@ -261,7 +256,8 @@ impl PrefetchState {
     }
 }
 
-/// A flat listing while its thread reads it. It ends when this is dropped, even if the thread panics.
+/// A recursive listing that a thread reads. The listing is marked as ended when this struct is dropped, even if the
+/// thread panics.
 struct FlatRead {
     lister: Weak<DirLister>,
     prefetch: Arc<ListingPrefetch>,
@@ -269,7 +265,6 @@ struct FlatRead {
     assembler: DirAssembler,
     keys: u64,
     pages: u64,
-    /// The directories cached so far.
     cached: Vec<Key>,
 }
 
@@ -283,7 +278,7 @@ impl Drop for FlatRead {
 }
 
 impl FlatRead {
-    /// Reads pages until the end, or until the listing has no readers.
+    /// Reads the listing's pages until the end, or until the listing has no readers.
     fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Result<(), Unsorted> {
         while !listing.has_ended() {
             if !self.prefetch.wait_for_readers() {
@@ -298,7 +293,7 @@ impl FlatRead {
                 }
                 Err(error) => {
                     log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
-                    // The server's pages lead nowhere, so that another flat listing would fail too.
+                    // The server repeats its pages or sends invalid ones, so another recursive listing would fail too.
                     if error.kind() == Kind::Corrupt
                         && let Some(lister) = self.lister.upgrade()
                     {
@@ -314,8 +309,8 @@ impl FlatRead {
         Ok(())
     }
 
-    /// Adds a page; caches nothing of it unless the whole page is sorted. Returns whether another flat listing takes
-    /// over.
+    /// Adds a page of the recursive listing, and caches the directories that it completes if the whole page is sorted.
+    /// Returns whether another listing takes over from here.
     fn take(&mut self, page: Vec<(Key, Meta)>, request_time: Instant) -> Result<bool, Unsorted> {
         let (is_first, length) = (self.pages == 0, page.len() as u64);
         self.pages += 1;
@@ -324,7 +319,8 @@ impl FlatRead {
         let mut is_at_end = false;
         for (key, meta) in page {
             self.keys += 1;
-            // The first key of the next part completes the directories before it.
+            // The first key of the next listing is read too, since it shows that the directories before it are
+            // complete.
             is_at_end = self.prefetch.is_at_end(&key);
             complete.extend(self.assembler.take(key.clone(), meta, request_time)?);
             last = Some(key);
@@ -346,7 +342,7 @@ impl FlatRead {
         Ok(is_at_end)
     }
 
-    /// Caches directories. The ancestors of the first one are incomplete.
+    /// Caches complete directories of the listing, which do not include those above the directory where it began.
     fn cache(&mut self, dirs: Vec<AssembledDir>) {
         let Some(lister) = self.lister.upgrade() else {
             return self.prefetch.end();

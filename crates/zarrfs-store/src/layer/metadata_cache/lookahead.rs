@@ -18,17 +18,16 @@ use crate::sync::pool::ThreadPool;
 use crate::{EntryKind, Key};
 use zarr_format::model::document::is_document;
 
-/// The names that a program goes through.
+/// A sequence of keys that a program may read or look up in order.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Sequence {
-    /// The files of a directory.
+    /// The files of one directory.
     Files(Key),
-    /// The same document in each subdirectory of `above`.
+    /// The same metadata document in each subdirectory of `above`.
     Documents { above: Key, name: Vec<u8> },
 }
 
 impl Sequence {
-    /// Returns the sequence that a use of the key belongs to.
     fn of(key: &Key) -> Option<Sequence> {
         let directory = key.parent()?;
         if !is_document(key.name()) {
@@ -41,24 +40,24 @@ impl Sequence {
     }
 }
 
-/// The progress of the most recent programs.
+/// How far programs have gone in the most recently used sequences.
 type SequenceTable = Mutex<LruCache<Sequence, NameSequence>>;
 
-/// Prefetches documents, sizes and listings in other threads. Readers repeat failed requests and get the errors.
+/// Prefetches metadata documents, sizes and listings in other threads. Errors are ignored: a reader repeats the request
+/// and gets the error itself.
 pub(super) struct Lookahead {
     queries: Arc<KeyQueries>,
     lister: Arc<DirLister>,
-    /// Programs that read documents.
+    /// The sequences of metadata documents that programs read.
     read_documents: SequenceTable,
-    /// Programs that look up documents and files.
+    /// The sequences of keys that programs look up by `head`.
     looked_up: SequenceTable,
     pool: ThreadPool,
-    /// Maximum number of names to prefetch.
     window: usize,
 }
 
 impl Lookahead {
-    /// Makes at most `concurrency` requests at a time.
+    /// Prefetches with at most `concurrency` requests at a time.
     pub(super) fn new(
         queries: Arc<KeyQueries>,
         lister: Arc<DirLister>,
@@ -76,8 +75,8 @@ impl Lookahead {
         }
     }
 
-    /// Prefetches a document, unless the listing of its directory lacks the name. An index page may hide an existing
-    /// `.zarray`, but a node with `zarr.json` is read without one.
+    /// Prefetches a metadata document, unless the listing of its directory lacks the name. A web server may hide an
+    /// existing `.zarray` from its listing; such a document is not prefetched.
     pub(super) fn prefetch_document(&self, key: Key) {
         let answers = &self.queries.answers;
         let is_unlikely = || {
@@ -94,7 +93,6 @@ impl Lookahead {
         });
     }
 
-    /// Prefetches the answer to `head`, unless it is cached.
     fn prefetch_head(&self, key: Key) {
         if self.queries.answers.head(&key).is_some() {
             return;
@@ -105,7 +103,7 @@ impl Lookahead {
         });
     }
 
-    /// Lists at most `limit` names of a directory.
+    /// Prefetches the listing of a directory, at most `limit` names of it.
     pub(super) fn prefetch_listing(&self, dir: Key, limit: usize) {
         let lister = self.lister.clone();
         self.pool.submit(move || {
@@ -118,8 +116,8 @@ impl Lookahead {
         });
     }
 
-    /// Records a lookup. From the third lookup of a sequence on, prefetches the answers for the next names. Only a
-    /// lookup that needs a request (`is_requested`) starts a sequence.
+    /// Records that a program looks up a key. From the third lookup of a sequence on, prefetches the answers for the
+    /// next keys. Only a lookup that is not answered from the cache (`is_requested`) starts a sequence.
     pub(super) fn record_lookup(&self, key: &Key, is_requested: bool) {
         let sequence = Sequence::of(key).filter(|sequence| {
             let is_tracked = || self.looked_up.lock().contains(sequence);
@@ -135,8 +133,8 @@ impl Lookahead {
         }
     }
 
-    /// Records a read. If the key is a document, prefetches the same document of the next directories, once the program
-    /// has read it in the first directory or in two directories.
+    /// Records that a program reads a key. If the key is a metadata document, prefetches the same document of the next
+    /// directories, once the program has read it in the first directory or in two directories.
     pub(super) fn record_read(&self, key: &Key) {
         let is_tracked = self.queries.answers.is_on() && is_document(key.name());
         let Some(sequence) = Sequence::of(key).filter(|_| is_tracked) else {
@@ -151,8 +149,8 @@ impl Lookahead {
         }
     }
 
-    /// Records the use of a key; returns the next keys to prefetch. `window` gets the number of keys used in sequence,
-    /// and whether this is the first key of the directory.
+    /// Records the use of a key, and returns the next keys to prefetch. `window` returns how many, given the number of
+    /// keys used in sequence and whether this key is the first one of the directory.
     fn next_keys(
         &self,
         table: &SequenceTable,

@@ -44,30 +44,30 @@ mod lister;
 mod listing_prefetch;
 mod lookahead;
 
-/// Maximum number of names to read from a directory when a store is opened.
+/// Maximum number of names that are listed in the root, and in the root's only directory, when a store is opened.
 const MAX_ROOT_NAMES: usize = 1000;
 
-/// Limits and TTL of the cache.
+/// The TTL and the limits of the metadata cache.
 #[derive(Clone, Debug)]
 pub struct MetadataCacheConfig {
-    /// TTL of answers.
+    /// How long a cached answer is used, counted from its request.
     pub ttl: Duration,
-    /// Maximum number of documents to prefetch concurrently.
+    /// Maximum number of concurrent requests that prefetch documents.
     pub concurrency: usize,
-    /// Maximum number of names in all directories.
+    /// Maximum number of cached names in all directories together.
     pub names: usize,
-    /// Maximum number of single keys.
+    /// Maximum number of keys with cached answers, directories aside.
     pub keys: NonZeroUsize,
     /// Maximum size of a cached document, in bytes.
     pub document: u64,
     /// Maximum size of all cached documents, in bytes.
     pub documents: u64,
-    /// The budget to which all answers are charged.
+    /// The budget to which the memory of all cached answers is charged.
     pub memory: Arc<MemoryBudget>,
 }
 
 impl MetadataCacheConfig {
-    /// Returns the default limits, within the budget `memory`.
+    /// Returns the default configuration, with memory from the budget `memory`.
     pub fn within(memory: Arc<MemoryBudget>) -> MetadataCacheConfig {
         MetadataCacheConfig {
             ttl: Duration::from_secs(60),
@@ -82,13 +82,12 @@ impl MetadataCacheConfig {
 }
 
 impl Default for MetadataCacheConfig {
-    /// Returns the default limits, with a separate budget.
     fn default() -> MetadataCacheConfig {
         MetadataCacheConfig::within(MemoryBudget::new(32 << 20, Arc::new(Stats::default())))
     }
 }
 
-/// A store that caches metadata.
+/// A store that caches the metadata of the store that it wraps.
 pub struct MetadataCache {
     inner: Arc<dyn Store>,
     answers: Arc<CachedAnswers>,
@@ -98,7 +97,7 @@ pub struct MetadataCache {
 }
 
 impl MetadataCache {
-    /// Wraps a store.
+    /// Wraps a store, and caches its metadata as `config` says.
     pub fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCache {
         let answers = Arc::new(CachedAnswers::new(inner.info(), config));
         let queries = Arc::new(KeyQueries::new(inner.clone(), answers.clone()));
@@ -112,7 +111,7 @@ impl MetadataCache {
         }
     }
 
-    /// Makes a change, and invalidates the answers that it may have affected, whether it succeeds or not.
+    /// Makes a change of a key, and invalidates the cached answers that the change may have affected, even if it fails.
     fn change<T>(
         &self,
         key: &Key,
@@ -285,7 +284,7 @@ impl Hints for MetadataCache {
     }
 }
 
-/// An open object that invalidates its cached metadata when a read finds it changed.
+/// An open object. If a read finds that the object has changed, its cached metadata are invalidated.
 struct InvalidatingReader {
     inner: Arc<dyn Reader>,
     key: Key,

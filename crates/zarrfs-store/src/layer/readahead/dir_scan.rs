@@ -1,4 +1,4 @@
-//! Tracks sequential use of a directory's names, and prefetches the next ones.
+//! Tracks sequential use of a directory's names, and returns the next ones to prefetch.
 //!
 //! Two sort orders are recognized: by bytes, as programs list, and with numbers by value, as programs count chunks.
 //! Concurrent requests may overtake each other a little. This module makes no requests except for listings.
@@ -17,30 +17,27 @@ use crate::request_context::UNLIMITED;
 use crate::{EntryKind, Key, Store};
 use zarr_format::error::Result;
 
-/// A directory, and the kind of names that a program goes through.
+/// A directory in which a program uses names in sequence: its files or its subdirectories.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ScanId {
     directory: Key,
     kind: EntryKind,
 }
 
-/// A name, and the length of its object if known.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct SizedName {
     name: Vec<u8>,
     size: Option<u64>,
 }
 
-/// The names of a directory in both sort orders.
+/// The names of a directory in two sort orders.
 struct DirNames {
-    /// Sorted by bytes.
     lexical: Vec<SizedName>,
-    /// Indices into `lexical`, sorted with numbers by value.
+    /// Indices into `lexical`, sorted so that numbers in names are compared by value.
     numeric: Vec<usize>,
 }
 
 impl DirNames {
-    /// Sorts names.
     fn new(mut lexical: Vec<SizedName>) -> DirNames {
         lexical.sort();
         let mut numeric: Vec<usize> = (0..lexical.len()).collect();
@@ -48,7 +45,7 @@ impl DirNames {
         DirNames { lexical, numeric }
     }
 
-    /// Lists the names of one kind in a directory.
+    /// Lists the files or the subdirectories of a directory.
     fn list(store: &dyn Store, scanned: &ScanId) -> Result<DirNames> {
         let mut listing = store.list(&UNLIMITED, &scanned.directory)?;
         let mut names = Vec::new();
@@ -65,7 +62,6 @@ impl DirNames {
         Ok(DirNames::new(names))
     }
 
-    /// Returns the name at an index of a sort order.
     fn at(&self, sorting: Sorting, index: usize) -> Option<&SizedName> {
         let index = match sorting {
             Sorting::Lexical => index,
@@ -74,7 +70,6 @@ impl DirNames {
         self.lexical.get(index)
     }
 
-    /// Returns the index of a name in a sort order.
     fn index_of(&self, sorting: Sorting, name: &[u8]) -> Option<usize> {
         let index = match sorting {
             Sorting::Lexical => self
@@ -87,20 +82,19 @@ impl DirNames {
         index.ok()
     }
 
-    /// Returns the number of names.
     fn len(&self) -> usize {
         self.lexical.len()
     }
 }
 
-/// A sort order of names.
+/// A sort order of names: by bytes, or with numbers by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sorting {
     Lexical,
     Numeric,
 }
 
-/// Compares names with numbers by value; equal only if the names are identical.
+/// Compares two names; numbers in them are compared by value. The result is equal only if the names are identical.
 fn compare(one: &[u8], other: &[u8]) -> Ordering {
     let (mut a, mut b) = (one, other);
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
@@ -127,55 +121,53 @@ fn count_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Returns a sortable form of a number: its length without leading zeros, then its digits.
+/// Returns a form of a decimal number that sorts by value: its length without leading zeros, then its digits.
 fn number(digits: &[u8]) -> (usize, &[u8]) {
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
     let digits = &digits[zeros..];
     (digits.len(), digits)
 }
 
-/// A directory counts as sequential after this many names in sequence.
+/// A program that has used this many names of a directory in sequence is expected to use the next names too.
 const MIN_SEQUENTIAL: usize = 2;
 
-/// The progress of a program through the files or subdirectories of a directory.
+/// How far a program has gone through the files or subdirectories of a directory.
 struct DirScan {
-    /// This directory counts as sequential after this many names in sequence.
+    /// The program counts as sequential after this many names in sequence.
     least: usize,
     names: Option<Arc<DirNames>>,
-    /// The progress in each sort order.
+    /// How far the program has gone in each of the two sort orders.
     sorted: [SortedSequence; 2],
-    /// Names used before the directory was listed.
+    /// Names that the program used before the directory was listed.
     before_listing: Vec<Vec<u8>>,
-    /// Whether the end of the directory was returned.
+    /// Whether the scan has already returned the end of the directory.
     has_ended: bool,
 }
 
-/// The progress of a program in one sort order.
 struct SortedSequence {
     sorting: Sorting,
     sequence: NameSequence,
 }
 
 impl SortedSequence {
-    /// Starts in both sort orders.
     fn both(sequence: NameSequence) -> [SortedSequence; 2] {
         [Sorting::Lexical, Sorting::Numeric].map(|sorting| SortedSequence { sorting, sequence })
     }
 }
 
-/// The next names of a directory.
+/// The next names of a directory to prefetch.
 struct Upcoming {
     sorting: Sorting,
-    /// Indices of the next names. No index is returned twice.
+    /// The indices of the names in the sort order. No index is returned twice.
     indices: Range<usize>,
-    /// Whether these names reach the end of the directory; true only the first time.
+    /// Whether the names reach the end of the directory, so that the next directory can be prefetched. True only once.
     ends: bool,
 }
 
 impl DirScan {
-    /// Starts with the first use of a name in a directory.
     fn new(name: &[u8], kind: EntryKind) -> DirScan {
-        // A directory whose name is a number is probably one of many with the chunks of an array.
+        // A subdirectory whose name is a number probably has chunks of an array, and the program will use the others
+        // too.
         let is_number = name.iter().all(u8::is_ascii_digit);
         DirScan {
             least: if kind == EntryKind::Directory && is_number {
@@ -190,8 +182,8 @@ impl DirScan {
         }
     }
 
-    /// Starts with a directory that the program probably reads sequentially, since it has read the one before like
-    /// that. `fetched` names are prefetched already.
+    /// Begins to track a directory that the program will probably use in sequence, like the directory before. The first
+    /// `fetched` names are already prefetched.
     fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
             least: MIN_SEQUENTIAL,
@@ -202,8 +194,8 @@ impl DirScan {
         }
     }
 
-    /// Sets the names of the directory, and records the names that were used before. Returns the next names, at most
-    /// `window`.
+    /// Sets the names of the directory, once it is listed, and records the names that the program used before. Returns
+    /// at most `window` next names to prefetch.
     fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
         self.names = Some(names.clone());
         let before = std::mem::take(&mut self.before_listing);
@@ -222,7 +214,7 @@ impl DirScan {
         }
     }
 
-    /// Records the use of a name. Returns the next names, at most `window`.
+    /// Records that the program uses a name. Returns at most `window` next names to prefetch.
     fn record(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
             self.before_listing.push(name.to_vec());
@@ -232,7 +224,7 @@ impl DirScan {
         self.record_index(&names, name);
         let sorted = self.sorted.iter_mut();
         let sorted = sorted.filter(|sorted| sorted.sequence.count() >= self.least);
-        // If the orders fit equally well, prefer one in which more names follow.
+        // If both sort orders fit equally well, prefer one in which more names follow.
         let best = sorted.min_by_key(|sorted| {
             let sequence = &sorted.sequence;
             (sequence.deviation(), sequence.next() >= names.len())
@@ -248,22 +240,21 @@ impl DirScan {
         })
     }
 
-    /// Whether the directory must be listed now: its names are unknown, and enough of them were used.
+    /// Whether to list the directory now: the program has used enough of its names, and they are not listed yet.
     fn must_list(&self) -> bool {
         self.names.is_none() && self.before_listing.len() == self.least
     }
 }
 
-/// The speed of a program's progress through names.
+/// How much to prefetch for a program that goes through a directory.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// Size of the object opened last: the estimate for objects whose size no listing reports.
+    /// Size of the object that was opened last, as an estimate for objects whose size the listing does not have.
     size: u64,
-    /// Number of names to prefetch.
     window: usize,
 }
 
-/// Directories in which programs go through the files or the subdirectories.
+/// The directories whose files or subdirectories programs use in sequence.
 pub(super) struct DirScans {
     blocks: Arc<BlockCache>,
     scans: Mutex<LruCache<ScanId, DirScan>>,
@@ -271,7 +262,6 @@ pub(super) struct DirScans {
 }
 
 impl DirScans {
-    /// Prefetches into `blocks`.
     pub(super) fn new(blocks: Arc<BlockCache>, concurrency: usize) -> DirScans {
         DirScans {
             blocks,
@@ -280,13 +270,13 @@ impl DirScans {
         }
     }
 
-    /// Records that an object of `size` bytes was opened, and prefetches the next ones.
+    /// Records that an object of `size` bytes was opened, and prefetches the next objects.
     pub(super) fn record_open(self: &Arc<DirScans>, key: &Key, size: u64) {
         let window = self.concurrency;
         self.record_name(key, EntryKind::File, Pace { size, window });
     }
 
-    /// Records the use of a name, and prefetches the next ones in its directory.
+    /// Records that a program uses a name, and prefetches the next names in its directory.
     fn record_name(self: &Arc<DirScans>, key: &Key, kind: EntryKind, pace: Pace) {
         let Some(directory) = key.parent() else {
             return;
@@ -309,7 +299,8 @@ impl DirScans {
         }
     }
 
-    /// Lists a directory that is used sequentially. Errors are ignored, since readers will get them themselves.
+    /// Lists a directory whose names a program uses in sequence. Errors are ignored, since readers will get them
+    /// themselves.
     fn list_scanned(self: &Arc<DirScans>, scanned: &ScanId, pace: Pace) {
         let Ok(names) = DirNames::list(&*self.blocks.inner, scanned) else {
             return;
@@ -324,7 +315,7 @@ impl DirScans {
         }
     }
 
-    /// Prefetches the next entries of a directory: files, or the content of subdirectories.
+    /// Prefetches the next files of a directory, or the files in its next subdirectories.
     fn fetch_upcoming(
         self: &Arc<DirScans>,
         scanned: &ScanId,
@@ -351,7 +342,8 @@ impl DirScans {
             }
         }
         if upcoming.ends {
-            // The next directory may be one of many small ones, so several of them are prefetched.
+            // If the directories are small, several of the next ones are prefetched, to keep all concurrent requests
+            // busy.
             let window = match scanned.kind {
                 EntryKind::File => self.concurrency.div_ceil(names.len().max(1)),
                 _ => pace.window.div_ceil(names.len().max(1)),
@@ -364,8 +356,8 @@ impl DirScans {
         }
     }
 
-    /// Prefetches the first files of a directory that is likely to be next, or the content of its first subdirectories.
-    /// Readers will get an error themselves.
+    /// Prefetches the first files of a directory that the program will probably use next, and those of its first
+    /// subdirectories. Errors are ignored, since readers will get them themselves.
     fn enter(self: &Arc<DirScans>, directory: &Key, sorting: Sorting, pace: Pace) {
         for (kind, window) in [
             (EntryKind::File, self.concurrency),

@@ -3,9 +3,9 @@
 //! Programs open one file after the other, and each open costs a round trip. This layer detects the order (`dir_scan`)
 //! and prefetches the next files, including those of the next directory. A short file is fetched in one request,
 //! however a program reads it, a longer one in blocks. All bytes of a reader belong to the version that it was opened
-//! with: it uses a prefetched block only if the versions match, so that no invalidation is needed. If a block is not
-//! available, the store below answers. Blocks are charged to a part of the memory budget, and nothing is prefetched if
-//! there is no room.
+//! with: a prefetched block is only used if it has that version, so no invalidation is needed. If a block is not
+//! available, the wrapped store answers. Blocks are charged to a part of the memory budget, and nothing is prefetched
+//! if the budget is used up.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -26,18 +26,18 @@ use zarr_format::error::{Error, Result};
 
 mod dir_scan;
 
-/// Limits of the prefetching.
+/// Configuration of the prefetching of files and blocks.
 #[derive(Clone, Debug)]
 pub struct ReadaheadConfig {
-    /// The budget for prefetched blocks.
+    /// The budget to which the memory of prefetched blocks is charged.
     pub memory: Arc<MemoryBudget>,
-    /// Maximum number of concurrent requests.
+    /// Maximum number of concurrent requests that prefetch.
     pub concurrency: usize,
     /// How long a reader waits for a block that is being fetched.
     pub timeout: Duration,
 }
 
-/// A store that prefetches objects and blocks.
+/// A store that prefetches the objects that a program will probably read next.
 pub struct ReadaheadStore {
     inner: Arc<dyn Store>,
     blocks: Arc<BlockCache>,
@@ -45,7 +45,7 @@ pub struct ReadaheadStore {
 }
 
 impl ReadaheadStore {
-    /// Wraps a store.
+    /// Wraps a store, and prefetches its objects as `config` says.
     pub fn new(inner: Arc<dyn Store>, config: &ReadaheadConfig) -> ReadaheadStore {
         let blocks = Arc::new(BlockCache::new(inner.clone(), config));
         let scans = DirScans::new(blocks.clone(), config.concurrency);
@@ -79,30 +79,28 @@ impl Layer for ReadaheadStore {
     }
 }
 
-/// Length of the blocks of longer objects, in bytes.
+/// Length of the blocks in which an object is fetched that is too long for one request, in bytes.
 const BLOCK: u64 = 4 << 20;
 
-/// A whole object, or a block of it.
+/// Identifies a whole object, or a block of a longer object.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct BlockId {
     key: Key,
-    /// Number of the block; `None` for the whole object.
+    /// Number of the block, or `None` for the whole object.
     number: Option<u64>,
 }
 
-/// Bytes of an object and their reservation.
 struct Block {
     object: Object,
-    /// Time of the request.
     request_time: Instant,
     _reservation: Reservation,
 }
 
-/// The prefetched blocks.
+/// The blocks in memory, and the threads that prefetch blocks.
 struct BlockCache {
     inner: Arc<dyn Store>,
     cache: Arc<Cache<BlockId, Arc<Block>>>,
-    /// Blocks whose fetch is queued for a thread.
+    /// Blocks whose prefetch waits for a thread.
     queued: Mutex<HashSet<BlockId>>,
     pool: ThreadPool,
     timeout: Duration,
@@ -126,22 +124,21 @@ impl BlockCache {
         (self.cache.budget().limit() / 4).min(16 << 20)
     }
 
-    /// Whether an object was fetched whole.
     #[cfg(test)]
     fn has_whole(&self, key: Key) -> bool {
         self.cache.get(&BlockId { key, number: None }).is_some()
     }
 
-    /// Queues the fetch of a block unless it is cached or queued.
+    /// Queues a block to be prefetched, unless it is in memory or already queued.
     fn prefetch(self: &Arc<BlockCache>, id: BlockId, range: Range<u64>) {
         if self.cache.has(&id) || !self.queued.lock().insert(id.clone()) {
             return;
         }
         let (blocks, queued) = (self.clone(), id.clone());
         let is_submitted = self.pool.submit(move || {
-            // If a reader came first, it has already fetched the block itself.
+            // A reader that needs the block first takes it out of the queue and fetches it itself.
             if blocks.queued.lock().remove(&queued) {
-                // A reader repeats a failed request and gets the error.
+                // An error is ignored: a reader repeats the request and gets the error itself.
                 let _ = blocks.load(&UNLIMITED, &queued, range);
             }
         });
@@ -150,8 +147,8 @@ impl BlockCache {
         }
     }
 
-    /// Returns a block of an object with the metadata `meta`, and fetches the block if necessary. Returns `None` if
-    /// that fails, if there is no room, or if the block has another version or length.
+    /// Returns a block of an object with the metadata `meta`, and fetches the block if necessary. Returns `None` if the
+    /// fetch fails, the memory budget is used up, or the block has another version or length.
     fn block(
         &self,
         context: &RequestContext,
@@ -160,7 +157,7 @@ impl BlockCache {
         meta: &Meta,
     ) -> Option<Arc<Block>> {
         self.queued.lock().remove(id);
-        // A prefetched block may have an older version; the second try fetches it again.
+        // A prefetched block may have an older version: it is then fetched once more.
         for _ in 0..2 {
             let block = self.load(context, id, range.clone()).ok()?;
             let is_complete = block.object.bytes.len() as u64 == range.end - range.start;
@@ -172,8 +169,8 @@ impl BlockCache {
         None
     }
 
-    /// Whether a block belongs to the content `meta`. If the store sends no ETags, an equal size and time suffice
-    /// within the store's TTL.
+    /// Whether a block has the version of the metadata `meta`. If only one of the two answers had an ETag, the same
+    /// size and time suffice within the store's TTL.
     fn is_of(&self, block: &Block, meta: &Meta) -> bool {
         let is_exact = block.object.content() == meta.content();
         let may_be = || {
@@ -223,18 +220,18 @@ impl BlockCache {
     }
 }
 
-/// An open object with prefetching.
+/// An open object, read from prefetched blocks.
 struct ReadaheadReader {
     blocks: Arc<BlockCache>,
     key: Key,
     meta: Meta,
     below: Arc<dyn Reader>,
-    /// Offset at which a sequential reader continues.
+    /// The offset at which the next sequential read is expected.
     next: Mutex<u64>,
 }
 
 impl ReadaheadReader {
-    /// Opens an object with the metadata `meta`; `below` reads it without prefetching.
+    /// Opens an object with the metadata `meta`. Reads without a prefetched block go to `below`.
     fn new(
         blocks: &Arc<BlockCache>,
         key: &Key,
@@ -255,14 +252,14 @@ impl ReadaheadReader {
         BlockId { key, number }
     }
 
-    /// Returns the whole object if it was fetched.
+    /// Returns the block with the whole object if it was prefetched and has the reader's version.
     fn fetched(&self) -> Option<Arc<Block>> {
         let block = self.blocks.cache.get(&self.id(None))?;
         let is_whole = block.object.bytes.len() as u64 == self.meta.size;
         (is_whole && self.blocks.is_of(&block, &self.meta)).then_some(block)
     }
 
-    /// Whether a read continues near the end of the last one; the kernel's requests may overtake each other.
+    /// Whether a read begins near the end of the last one: the kernel's requests may overtake each other.
     fn is_sequential(&self, offset: u64, end: u64) -> bool {
         let mut next = self.next.lock();
         let is_near = offset.abs_diff(*next) <= BLOCK;
@@ -275,7 +272,7 @@ impl ReadaheadReader {
         start.min(self.meta.size)..start.saturating_add(BLOCK).min(self.meta.size)
     }
 
-    /// Reads from blocks and prefetches the next four; returns `None` if a block is not available.
+    /// Reads a range from blocks, and prefetches the next four blocks. Returns `None` if a block is not available.
     fn read_blocks(&self, context: &RequestContext, range: Range<u64>) -> Option<Vec<u8>> {
         let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
         for number in first.saturating_add(1)..=last.saturating_add(4) {
@@ -296,7 +293,8 @@ impl ReadaheadReader {
                 start - span.start..end - span.start,
             ));
         }
-        // The block before the previous one is dropped. The previous one stays, since requests may overtake each other.
+        // The block two before the first one is dropped from memory. The one after it stays, since requests may
+        // overtake each other.
         if let Some(passed) = first.checked_sub(2) {
             self.blocks.cache.forget(&self.id(Some(passed)));
         }
@@ -362,7 +360,6 @@ mod tests {
         assert_eq!(reader.read_at(&UNLIMITED, 0, 10).unwrap(), [7; 10]);
     }
 
-    /// Whether a file is fetched within some time.
     fn is_fetched(ahead: &ReadaheadStore, name: &str) -> bool {
         let end = Instant::now() + Duration::from_secs(5);
         let has = || ahead.blocks.has_whole(key(name));
@@ -387,7 +384,7 @@ mod tests {
                 read(&ahead, &format!("a/c/{z}/{y}/{x}"));
             }
         }
-        // Across the end of the directory above.
+        // The program is at the end of `a/c/0`, so the first files of `a/c/1` are prefetched.
         for name in ["a/c/1/0/0", "a/c/1/0/3"] {
             assert!(is_fetched(&ahead, name), "{name}");
         }

@@ -13,26 +13,25 @@ use super::read_file;
 use crate::backend::opaque_debug;
 use zarr_format::error::{Error, Result};
 
-/// How often the file is checked for a change.
+/// How often the file with the bearer token is checked for a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A file with a token.
+/// A file with a bearer token, which is read again when it changes.
 pub(super) struct TokenFile {
     path: PathBuf,
     known: Mutex<KnownToken>,
 }
 
-/// The token that was read last.
+/// The bearer token that was last read from the file.
 struct KnownToken {
-    /// The value of the header `Authorization`.
     authorization: HeaderValue,
     stamp: Option<FileStamp>,
     checked: Instant,
-    /// Whether the last attempt to read the file failed, which is logged once.
+    /// Whether the last attempt to read the token file failed. Only the first of several failures is logged.
     is_unreadable: bool,
 }
 
-/// Times and inode of the file, which differ after a change.
+/// The times and the inode of the token file, which differ after a change of the file.
 #[derive(PartialEq, Eq)]
 struct FileStamp([i64; 4], u64);
 
@@ -52,10 +51,9 @@ impl FileStamp {
 opaque_debug!(TokenFile);
 
 impl TokenFile {
-    /// Reads the token in a file.
     pub(super) fn open(path: &Path) -> Result<TokenFile> {
-        // The stamp is taken before the read. If the file changes during the read, the next check finds another stamp
-        // and reads it again.
+        // The file's times are taken before its content is read. If the file changes during the read, the times differ
+        // at the next check, and the file is read again.
         let stamp = FileStamp::of(path);
         Ok(TokenFile {
             path: path.to_path_buf(),
@@ -68,12 +66,11 @@ impl TokenFile {
         })
     }
 
-    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the value of the header `Authorization`. The file is read again if it was changed.
+    /// Returns the value of the header `Authorization`. The token file is read again if it was changed.
     pub(super) async fn authorization(self: &Arc<TokenFile>) -> HeaderValue {
         if self.begin_check() {
             self.on_thread(TokenFile::read_if_changed).await;
@@ -81,8 +78,8 @@ impl TokenFile {
         self.known.lock().authorization.clone()
     }
 
-    /// Returns a token other than `refused`, after reading the file again if necessary, or `None` if there is no other
-    /// token.
+    /// Reads the token file again if necessary, and returns its token. Returns `None` if the file still has the token
+    /// `refused`, which the server has refused.
     pub(super) async fn renewed(
         self: &Arc<TokenFile>,
         refused: &HeaderValue,
@@ -94,7 +91,7 @@ impl TokenFile {
         (now != *refused).then_some(now)
     }
 
-    /// Whether the file should be checked for a change now. Of several concurrent requests, only one gets true.
+    /// Whether the token file is due for a check. Of several concurrent requests, only one gets true.
     fn begin_check(&self) -> bool {
         let mut known = self.known.lock();
         let is_due = known.checked.elapsed() >= CHECK_INTERVAL;
@@ -132,7 +129,7 @@ impl TokenFile {
                 (known.authorization, known.stamp) = (authorization, stamp);
                 known.is_unreadable = false;
             }
-            // The program that renews the token may just be writing the file.
+            // A failure is only logged once: the program that renews the token may just be writing the file.
             Err(_) if known.is_unreadable => {}
             Err(error) => {
                 known.is_unreadable = true;
@@ -144,7 +141,6 @@ impl TokenFile {
     }
 }
 
-/// Reads the token in a file. Returns the value of the header `Authorization`.
 fn read(path: &Path) -> Result<HeaderValue> {
     let text = read_file(path)?;
     let token = text.trim();
@@ -185,7 +181,7 @@ mod tests {
         fs::write(&path, "second").unwrap();
         due();
         assert_eq!(current(), "Bearer second");
-        // A file that is empty for a moment changes nothing.
+        // While the token file is empty, the last token stays in use.
         fs::write(&path, "").unwrap();
         due();
         assert_eq!(current(), "Bearer second");
@@ -214,7 +210,7 @@ mod tests {
         fs::write(&path, "two").unwrap();
         let two = renewed(&one).unwrap();
         assert_eq!(two, "Bearer two");
-        // Another request has read it meanwhile.
+        // The token `one` was refused, but another request has read the new token meanwhile.
         assert_eq!(renewed(&one), Some(two.clone()));
         assert_eq!(renewed(&two), None);
     }
