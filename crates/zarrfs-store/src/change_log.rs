@@ -45,8 +45,8 @@ impl MovingPosition {
     }
 }
 
-/// The time and the change log's position before an answer's request: the answer's TTL starts at that time, and later
-/// changes invalidate the answer.
+/// The time and the change log's position before an answer's request: the TTL starts then, and later changes invalidate
+/// the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
     /// Time of the oldest request to the store that the answer is made from.
@@ -78,7 +78,7 @@ impl Default for ChangeLog {
 }
 
 impl ChangeLog {
-    /// Returns the position of the last change.
+    /// Returns the position of the last change in the log.
     pub fn position(&self) -> LogPosition {
         LogPosition(self.last.load(Ordering::SeqCst))
     }
@@ -115,17 +115,17 @@ impl ChangeLog {
         self.position() > position && self.any_since(position, below_slots(prefix))
     }
 
-    /// Whether any key or prefix that an answer was computed from may have changed after a position of the log.
+    /// Whether anything that an answer was computed from may have changed after a position of the log.
     pub fn any_changed_since(&self, position: LogPosition, answer: &Dependencies) -> bool {
         self.position() > position && self.any_since(position, answer.0.iter().copied())
     }
 
-    /// Returns the position of the last change of a key.
+    /// Returns the log position of the last change of a key.
     pub fn last_change(&self, key: &Key) -> LogPosition {
         self.last_of(key_slots(key))
     }
 
-    /// Returns the position of the last change of a prefix or of anything below it.
+    /// Returns the log position of the last change of a prefix or of anything below it.
     pub(crate) fn last_change_below(&self, prefix: &Key) -> LogPosition {
         self.last_of(below_slots(prefix))
     }
@@ -156,7 +156,7 @@ impl Dependencies {
         self.extend(below_slots(prefix));
     }
 
-    /// Returns the union of the dependencies of two answers.
+    /// Returns the keys and prefixes that two answers depend on together.
     pub fn with(&self, other: &Dependencies) -> Dependencies {
         let mut both = self.clone();
         both.extend(other.0.iter().copied());
@@ -182,7 +182,7 @@ fn below_slots(prefix: &Key) -> impl Iterator<Item = u32> {
     std::iter::once(below_slot(prefix.as_bytes())).chain(prefixes(prefix).map(tree_slot))
 }
 
-/// Returns a key and its ancestors, the root last.
+/// Returns a key and all prefixes above it, the root last.
 fn prefixes(key: &Key) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(key.as_bytes()), |bytes| {
         let end = bytes.iter().rposition(|&byte| byte == b'/').unwrap_or(0);

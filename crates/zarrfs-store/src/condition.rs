@@ -120,7 +120,7 @@ impl PutBody<'_> {
         }
     }
 
-    /// Whether the body has no bytes.
+    /// Whether the content to put has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -14,7 +14,8 @@ pub struct Name {
     pub name: Vec<u8>,
     /// Whether the entry is a file, a directory or a link.
     pub kind: EntryKind,
-    /// A cursor that continues after this name. It is never 0, and stays the same while the directory does not change.
+    /// The cursor with which a listing continues after this name. It is never 0, and stays the same while the directory
+    /// does not change.
     pub cursor: u64,
     /// The metadata that `head` would return, if the listing has them.
     pub meta: Option<Meta>,
@@ -22,11 +23,11 @@ pub struct Name {
 
 /// A directory read name by name, in constant memory.
 pub trait Listing: Send {
-    /// Returns the next name, or `None` at the end.
+    /// Returns the directory's next name, or `None` at the end.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>>;
     /// Continues after the name with the given `cursor`, or from the beginning for 0.
     fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()>;
-    /// Whether `next` may have to wait for the network.
+    /// Whether the next name may have to be requested from the network.
     fn may_wait(&self) -> bool {
         true
     }

@@ -22,8 +22,9 @@ pub fn redacted(location: &str) -> String {
     at_revision(shown, revision)
 }
 
-/// Splits a path or URL from the revision of an Icechunk repository in its query: `s3://bucket/repo?branch=dev`.
-/// `Invalid` if the query names several revisions. A path that exists with its question mark has no query.
+/// Splits a path or URL from the revision of an Icechunk repository in its query: `s3://bucket/repo?branch=dev`. The
+/// error is `Invalid` if the query names several revisions. A local path that exists, with its question mark, is not
+/// split.
 pub fn split_revision(location: &str) -> Result<(String, Option<Revision>)> {
     let Some((place, query)) = location.split_once('?') else {
         return Ok((location.to_string(), None));

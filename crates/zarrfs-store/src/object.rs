@@ -77,7 +77,7 @@ pub enum EntryKind {
 pub struct Object {
     /// The bytes of the whole object or of the requested range.
     pub bytes: Vec<u8>,
-    /// Length of the whole object.
+    /// Length of the whole object, in bytes.
     pub size: u64,
     /// Version of the object's content.
     pub version: Version,
@@ -117,7 +117,7 @@ impl Object {
 pub enum ByteRange {
     /// The bytes from start to end, as far as the object has them.
     Span(Range<u64>),
-    /// The last N bytes.
+    /// The last N bytes of the object.
     Suffix(u64),
 }
 
@@ -171,9 +171,9 @@ pub trait Reader: Send + Sync {
         scatter(&bytes, parts);
         Ok(bytes.len())
     }
-    /// Returns the bytes of several ranges, which must ascend and not overlap. All ranges may come from one read, which
-    /// includes the gaps between them. Its memory is freed when the last range is dropped. A range is shorter than
-    /// requested only at the end of the object.
+    /// Returns the bytes of several ranges, which must ascend and not overlap. One read may fetch all ranges and the
+    /// gaps between them; its memory is freed when the last range is dropped. A range is shorter than requested only at
+    /// the end of the object.
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         read_together(ranges, |offset, length| {
             self.read_at(context, offset, length)

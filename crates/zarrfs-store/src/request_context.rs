@@ -79,7 +79,7 @@ impl RequestContext {
         self.may_wait
     }
 
-    /// Returns `WouldWait` if the request may not wait. Call it before a request to a store and before waiting for
+    /// Returns `WouldWait` if the request may not wait. Called before a request to a store and before waiting for
     /// another thread.
     pub fn check_may_wait(&self) -> Result<()> {
         if self.may_wait {

@@ -3,7 +3,7 @@
 //! ```text
 //!      store view                     hierarchy and arrays
 //!          |                             |           |
-//!      readahead (network, unchanged)    |      consolidated   below groups that have such metadata
+//!      readahead (network, unchanged)    |      consolidated   reads the consolidated metadata of groups
 //!          |                             |           |
 //!          +------------------+----------+-----------+
 //!                             |
@@ -15,13 +15,13 @@
 //!          |                  |                  |
 //!          +--------+---------+                  |
 //!                   |                            |
-//!            synthetic listings                  |           changed stores that list nothing: nodes and documents
+//!            synthetic listings                  |           changed stores that cannot list: names of nodes
 //!                   |                            |
 //!             metadata_cache                     |           network: kinds, versions, names, documents
 //!                   |                            |
 //!              disk_cache                        |           with --cache-dir: objects and ranges
 //!                   |                            |
-//!               liveness                         |           network: a store that is gone has no missing keys
+//!               liveness                         |           network: errors for missing keys of a deleted store
 //!                   |                            |
 //!               counting                     counting        `stats.json`
 //!                   |                            |
@@ -107,13 +107,13 @@ pub struct RemoteConfig {
     pub missing_is: Option<u16>,
     /// Time limit for a response to begin, and for each further part of its body to arrive.
     pub timeout: Duration,
-    /// Maximum number of concurrent requests.
+    /// Maximum number of concurrent requests to the store.
     pub concurrency: usize,
     /// How long cached metadata are used.
     pub metadata_ttl: Duration,
     /// Folder of the disk cache, or `None` for no disk cache.
     pub cache_dir: Option<PathBuf>,
-    /// Limit of the disk cache in bytes.
+    /// Maximum size of the disk cache, in bytes.
     pub cache_size: u64,
 }
 
@@ -146,11 +146,12 @@ impl fmt::Debug for RemoteConfig {
     }
 }
 
-/// Opens the store at a path or URL. `Unsupported` for an unknown scheme; `NotFound` or `Denied` from the store.
+/// Opens the store at a path or URL. The error is `Unsupported` for an unknown scheme, or the store's `NotFound` or
+/// `Denied`.
 ///
 /// A file in the middle of a path, or a component of a URL that ends in `.zip`, is a zip archive; the rest is a folder
-/// in the archive. The counters count requests for the archive, not for its entries. A file that contains references,
-/// and a component of a URL that ends in `.json`, is a reference file.
+/// in the archive. The counters count requests for the archive, not for its entries. A file that contains kerchunk
+/// references, and a component of a URL that ends in `.json`, is a reference file.
 pub fn open(
     context: &RequestContext,
     location: &str,
@@ -173,7 +174,7 @@ pub struct StoreStack {
 }
 
 impl StoreStack {
-    /// Opens the store at a path or URL like [`open`].
+    /// Opens the store at a path or URL, wrapped in its caches and other layers, as [`open`] does.
     pub fn open(
         context: &RequestContext,
         location: &str,
@@ -458,7 +459,7 @@ impl Opening<'_> {
         Ok(is_one.then(Revision::default))
     }
 
-    /// Opens a revision of the Icechunk repository whose files are in a store.
+    /// Opens a revision of an Icechunk repository, given the store that contains the repository's files.
     fn icechunk(&self, store: Arc<dyn Store>, revision: Revision) -> Result<StoreStack> {
         let immutable = Arc::new(ImmutableStore::new(store.clone()));
         let objects = with_disk_cache(immutable, self.location, self.config);

@@ -73,7 +73,7 @@ counters! {
     write_requests,
     /// Bytes in FUSE write requests.
     write_bytes,
-    /// Requests that ended with an errno other than ENOENT.
+    /// FUSE requests that ended with an errno other than ENOENT.
     error_requests,
     /// Requests to the store for a whole object or a range.
     store_get_requests,

@@ -53,8 +53,8 @@ pub trait Store: Send + Sync {
     /// is missing or below an object.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>>;
 
-    /// Lists all objects below a prefix, from the folder `from` or an earlier one on. Returns `None` if listing each
-    /// folder is cheaper.
+    /// Lists all objects below a prefix, beginning at the folder `from` or before it in the order of keys. Returns
+    /// `None` if it is cheaper to list each folder by itself.
     fn list_all(
         &self,
         _context: &RequestContext,
@@ -78,7 +78,7 @@ pub trait Store: Send + Sync {
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>>;
 
     /// Puts an object atomically if the condition holds, and returns the new ETag. The error is `Changed` if the
-    /// condition does not hold, or `ReadOnly` if the store cannot be changed.
+    /// condition fails, or `ReadOnly` if the store cannot be changed.
     fn put(
         &self,
         _context: &RequestContext,
@@ -102,8 +102,8 @@ pub trait Store: Send + Sync {
         self.put(context, key, body, condition)
     }
 
-    /// Erases an object if the condition holds. The error is `Changed` if the condition does not hold, or `ReadOnly` if
-    /// the store cannot be changed. A missing object is an error only if the condition demands an object.
+    /// Erases an object if the condition holds. The error is `Changed` if the condition fails, or `ReadOnly` if the
+    /// store cannot be changed. A missing object is an error only if the condition demands an object.
     fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
         Err(self.info().read_only(key))
     }
@@ -137,7 +137,7 @@ pub struct StoreInfo {
     pub lists: bool,
     /// Number of keys that a caller should request or change concurrently.
     pub concurrency: usize,
-    /// TTL of cached metadata. A change made through the store invalidates them earlier.
+    /// How long cached metadata are used. A change made through the store invalidates them earlier.
     pub freshness: Duration,
     /// The local folder that holds the store, if there is one.
     pub folder: Option<PathBuf>,
@@ -267,7 +267,7 @@ pub enum Presence<T> {
 }
 
 impl<T> Presence<T> {
-    /// Applies a function to the value.
+    /// Applies a function to the value, if there is one.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Presence<U> {
         match self {
             Presence::Unknown => Presence::Unknown,
@@ -276,7 +276,7 @@ impl<T> Presence<T> {
         }
     }
 
-    /// Returns the value, or `None` if it is missing or unknown.
+    /// Returns the value, or `None` if the key is missing or unknown.
     pub fn value(self) -> Option<T> {
         match self {
             Presence::Is(value) => Some(value),
@@ -293,7 +293,7 @@ impl<T> From<Result<Option<T>>> for Presence<T> {
 }
 
 impl<T> From<Option<T>> for Presence<T> {
-    /// Converts an answer of the store: `None` is `Missing`.
+    /// Converts an answer of the store: `None` means that the key is missing.
     fn from(answer: Option<T>) -> Presence<T> {
         answer.map_or(Presence::Missing, Presence::Is)
     }

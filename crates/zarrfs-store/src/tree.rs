@@ -17,11 +17,11 @@ pub struct Posix {
     pub mode: u32,
     /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id of the file.
     pub gid: u32,
     /// `st_nlink`: 1 for a file, 0 for an open file that was removed; directories have their own count.
     pub links: u32,
-    /// Time of the last access.
+    /// Time of the last access to the file.
     pub accessed: SystemTime,
     /// Time of the last change of content or attributes.
     pub changed: SystemTime,
@@ -43,15 +43,15 @@ pub struct Stat {
 /// Owner, group and mode of a new file or folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials {
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Permission bits after the caller's umask.
     pub mode: u32,
 }
 
-/// A timestamp to set.
+/// A timestamp to set on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     /// The given time.
@@ -63,21 +63,21 @@ pub enum Time {
 /// The attributes of a file to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
-    /// Permission bits.
+    /// Permission bits of the file.
     pub mode: Option<u32>,
-    /// Owner.
+    /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group id.
     pub gid: Option<u32>,
-    /// Length in bytes.
+    /// Length of the file, in bytes.
     pub size: Option<u64>,
-    /// Time of the last access.
+    /// Time of the last access to the file.
     pub accessed: Option<Time>,
-    /// Time of the last change of the content.
+    /// Time of the last change of the file's content.
     pub modified: Option<Time>,
 }
 
-/// The mode in which a file is opened.
+/// Whether a file is opened for reading or writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Read-only.
@@ -111,23 +111,23 @@ pub enum Setting {
 /// Free space, as `statfs` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeSpace {
-    /// Block size in bytes.
+    /// Size of a block of the file system, in bytes.
     pub block: u32,
-    /// Total blocks.
+    /// Total blocks of the file system.
     pub blocks: u64,
-    /// Free blocks.
+    /// Free blocks of the file system.
     pub free: u64,
-    /// Free blocks for unprivileged users.
+    /// Free blocks that unprivileged users can use.
     pub available: u64,
-    /// Total inodes.
+    /// Total inodes of the file system.
     pub files: u64,
-    /// Free inodes.
+    /// Free inodes of the file system.
     pub free_files: u64,
 }
 
 /// A file that is open for writing. Reads return what was written.
 pub trait TreeFile: Send + Sync {
-    /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
+    /// Returns up to `len` bytes of the file at `offset`; fewer only at the end of the file.
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap between the file's end and `offset` reads as zeros. If the context may
     /// not wait and the write would block, the error is `WouldWait` and nothing is changed.

@@ -33,7 +33,7 @@ fn is_http(scheme: &str) -> bool {
     matches!(scheme, "http" | "https")
 }
 
-/// Fails with `Invalid` for credentials of web servers: a bucket has credentials of its own.
+/// Fails with `Invalid` if there are credentials for web servers, but the URL is that of a bucket.
 fn check_login(scheme: &str, config: &RemoteConfig) -> Result<()> {
     let Some(option) = config.login.first_option() else {
         return Ok(());

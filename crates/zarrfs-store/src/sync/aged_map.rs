@@ -72,7 +72,7 @@ impl<K: Hash + Eq, V> AgedMap<K, V> {
         self.values.len()
     }
 
-    /// Whether the map is empty.
+    /// Whether the map has no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -104,12 +104,12 @@ impl<K: Hash + Eq, V> AgedMap<K, V> {
         replaced.map(|aged| aged.value)
     }
 
-    /// Removes a value.
+    /// Removes the value of a key.
     pub fn pop(&mut self, key: &K) -> Option<V> {
         self.values.pop(key).map(|aged| aged.value)
     }
 
-    /// Removes the least recently used value if its last use was before the given minute.
+    /// Removes the least recently used value of the map if its last use was before the given minute.
     pub fn pop_unused(&mut self, before: Minute) -> Option<(K, V)> {
         let (_, oldest) = self.values.peek_lru()?;
         if oldest.used >= before {

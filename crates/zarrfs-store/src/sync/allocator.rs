@@ -17,8 +17,8 @@ use std::ptr;
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 
-/// Makes glibc return freed memory to the kernel. Call it once, before threads start. Other C libraries do this by
-/// default.
+/// Makes glibc return freed memory to the kernel, as other C libraries do by default. Must be called once, before
+/// threads start.
 pub fn configure() {
     #[cfg(target_env = "gnu")]
     for (setting, value) in [

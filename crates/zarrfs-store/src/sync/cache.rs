@@ -35,7 +35,7 @@ struct CacheState<K, V> {
     values: AgedMap<K, V>,
     /// Values that are unlikely to be used again, in the order in which they were retired.
     retired: AgedMap<K, V>,
-    /// Keys whose values an eviction listener is processing.
+    /// Keys whose evicted values an eviction listener is processing.
     evicting: HashSet<K>,
     /// Number of callers that wait for an eviction listener before they load a value.
     waiting: usize,

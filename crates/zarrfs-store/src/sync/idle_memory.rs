@@ -136,7 +136,8 @@ impl PressureWatch {
 }
 
 impl Trigger {
-    /// Opens a PSI file and sets its trigger. Returns `None` if that fails.
+    /// Opens a file of pressure stall information and sets the pressure at which `poll` reports it. Returns `None` if
+    /// that fails.
     fn open(path: &Path, is_of_machine: bool) -> Option<Trigger> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let set = opened.and_then(|mut file| {

@@ -80,7 +80,7 @@ mod locking {
             Mutex(parking_lot::Mutex::new(value))
         }
 
-        /// Takes the lock.
+        /// Takes the mutex.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             acquire(|| self.0.try_lock(), || self.0.lock())
         }

@@ -51,8 +51,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 
     /// Returns the result of `work`, or that of the running call for the same key. The error is `Unavailable` if a
-    /// running call has no result by `deadline`, which does not limit `work` itself. It is `WouldWait` if the request
-    /// may not wait.
+    /// running call has no result by `deadline` (which does not limit `work` itself), or `WouldWait` if the request may
+    /// not wait.
     pub fn run(
         &self,
         context: &RequestContext,

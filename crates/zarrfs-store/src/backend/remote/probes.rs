@@ -32,8 +32,8 @@ pub(crate) struct ConditionProbe {
 }
 
 impl ConditionProbe {
-    /// Returns the conditions that the server enforces. The first call runs the probe, and concurrent calls wait for
-    /// its result. A probe that fails is run again by the next call.
+    /// Returns for which changes the server enforces conditions. The first call runs the probe, and concurrent calls
+    /// wait for its result. A probe that fails is run again by the next call.
     pub(crate) fn get_or_run(
         &self,
         context: &RequestContext,
@@ -174,8 +174,8 @@ struct ProbeAnswers {
 }
 
 impl RefusalProbe {
-    /// Whether a key that the server has just refused is missing. `exists` requests a key: it returns false if the
-    /// key is missing, or `Denied` if it is refused.
+    /// Whether a key that the server has just refused is missing, not forbidden. `exists` requests a key: it returns
+    /// false if the key is missing, or `Denied` if the server refuses it.
     pub(crate) async fn is_missing(
         &self,
         exists: impl AsyncFn(&Key) -> Result<bool>,
@@ -206,7 +206,7 @@ impl RefusalProbe {
 }
 
 impl ProbeAnswers {
-    /// Whether the server returns a document of the root now.
+    /// Whether the server now returns a metadata document of the store's root.
     async fn has_root_document(
         &mut self,
         exists: &impl AsyncFn(&Key) -> Result<bool>,
@@ -229,7 +229,7 @@ impl ProbeAnswers {
     }
 }
 
-/// Returns a random key that no store has.
+/// Returns a random key that no object has, to test how the server answers for a missing key.
 pub(crate) fn impossible_key() -> Result<Key> {
     Key::new(format!(
         "zarrfs-no-such-key-{:016x}",

@@ -120,7 +120,7 @@ fn target(response: &HttpResponse, url: &Url) -> Option<Url> {
     let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
     let location = std::str::from_utf8(location.as_bytes()).ok()?;
     let mut target = url.join(location).ok()?;
-    // The server must not choose the credentials of the next request.
+    // The server must not choose the user and password of the next request.
     target.set_username("").ok()?;
     target.set_password(None).ok()?;
     target.set_fragment(None);
@@ -152,7 +152,7 @@ fn redirected(
         }
     }
     if target.origin() != from.origin() {
-        // Headers with credentials of a single server.
+        // Headers with credentials are only for the server that the request was made for.
         for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
             request.headers_mut().remove(name);
         }

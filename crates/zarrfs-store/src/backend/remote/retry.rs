@@ -143,8 +143,7 @@ pub(crate) fn put(
             let current = target.probe()?.map(|(etag, _)| etag);
             condition.check(target.key(), current.as_ref())?;
         }
-        // After two refusals of `Absent` for a key that is missing, the condition is left out. The key has just been
-        // checked.
+        // The condition is left out after two refusals of `Absent`, since the key was just found missing.
         let error = match attempt(refusals < 2) {
             Ok(etag) => return Ok(etag),
             Err(error) => error,
@@ -218,7 +217,7 @@ pub(crate) fn erase(
 const REFUSED: &str =
     "the server rejects the condition of the change, although the condition holds";
 
-/// Checks a key before its removal. Returns false if there is nothing to remove.
+/// Checks the condition of a removal against the present object. Returns false if there is no object to remove.
 fn has_object_to_erase(
     target: &dyn RemoteKey,
     condition: &Condition,

@@ -63,7 +63,6 @@ impl Arrivals {
     }
 }
 
-/// Records that the head of a response arrived for the current task.
 pub(crate) fn record_arrival() {
     record_bytes(ARRIVAL_STEP);
 }

@@ -60,7 +60,7 @@ fn machine_certificates() -> &'static [CertificateDer<'static>] {
     })
 }
 
-/// Verifies the certificates of servers. Reads the trusted ones when the first server shows its own.
+/// Verifies the certificates of servers. The trusted certificates are only read when a server first presents one.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

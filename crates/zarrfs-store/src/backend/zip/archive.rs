@@ -83,8 +83,8 @@ impl Archive {
         Ok((archive, directory.omitted))
     }
 
-    /// Whether another version of the archive has the same content. Without ETags a version is only size and time, but
-    /// the directory has the checksum of each entry.
+    /// Whether another version of the archive has the same content: its size and time are equal, and so is the hash of
+    /// its central directory, which has the checksum of each entry.
     pub(super) fn has_content_of(&self, other: &Archive) -> bool {
         self.meta.may_be_of(&other.meta) && self.digest == other.digest
     }

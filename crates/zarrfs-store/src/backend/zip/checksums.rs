@@ -18,7 +18,7 @@ use super::index::ZipEntry;
 /// Maximum number of entries with range checksums in memory, and of entries recorded as having a wrong checksum.
 const MAX_ENTRIES: usize = 4096;
 
-/// How long an entry is not read again after its checksum was wrong twice.
+/// How long an entry of an archive is not read again after its checksum was wrong twice.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The checksums of the ranges that were read of an archive's entries. The key is the offset of the entry's local
@@ -65,7 +65,7 @@ impl Default for EntryChecksums {
 }
 
 impl EntryChecksums {
-    /// Returns the wrong checksum that was read for an entry, or `None` if none is recorded.
+    /// Returns the recorded wrong checksum of an entry, or `None` if none is recorded.
     pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<WrongSum> {
         self.0.lock().wrong.get(&entry.header).copied()
     }
@@ -167,7 +167,6 @@ fn add(parts: &mut Vec<CheckedRange>, mut new: CheckedRange, bytes: &[u8]) {
     }
 }
 
-/// Joins a range with the next one if they touch.
 fn join(parts: &mut Vec<CheckedRange>, place: usize) {
     let next = parts.get(place + 1).map(|next| next.range.start);
     if parts.get(place).map(|part| part.range.end) == next && next.is_some() {

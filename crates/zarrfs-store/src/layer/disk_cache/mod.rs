@@ -389,7 +389,7 @@ struct DiskCacheReader {
 }
 
 impl DiskCacheReader {
-    /// Returns a cached range, from its own entry or from one with the whole object.
+    /// Returns a range of the object from the disk cache: from the range's own entry, or from the whole object's entry.
     fn find(&self, range: &ByteRange, meta: &Meta) -> Option<Vec<u8>> {
         let read = |name: &EntryKey, is_whole: bool| {
             let entry = self.entries.find(name)?;

@@ -225,7 +225,7 @@ impl ListingPrefetch {
         self.state.lock().ended
     }
 
-    /// Ends the listing, and wakes the threads that wait for it.
+    /// Ends the recursive listing, and wakes the threads that wait for it.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();

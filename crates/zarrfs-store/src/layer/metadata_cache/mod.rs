@@ -129,8 +129,8 @@ impl MetadataCache {
         changed
     }
 
-    /// Lists the root, to learn which documents it has. If the root has only one directory, starts to list that
-    /// directory. Errors are ignored, since later listings will report them.
+    /// Lists the root, to learn which metadata documents it has. If the root has only one directory, starts to list
+    /// that directory too. Errors are ignored, since later listings will report them.
     pub fn list_root(&self, context: &RequestContext) {
         if !self.answers.is_on() {
             return;

@@ -101,7 +101,7 @@ impl TokenFile {
         is_due
     }
 
-    /// Runs `work` in a thread for blocking calls, since it waits for the disk.
+    /// Runs `work`, which may wait for the disk, in a thread for blocking calls.
     async fn on_thread(self: &Arc<TokenFile>, work: fn(&TokenFile)) {
         let file = self.clone();
         if tokio::task::spawn_blocking(move || work(&file))
