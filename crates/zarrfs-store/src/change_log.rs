@@ -34,7 +34,7 @@ impl MovingPosition {
         MovingPosition(AtomicU64::new(position.0))
     }
 
-    /// Returns the position in the change log.
+    /// Returns the present position in the change log.
     pub fn get(&self) -> LogPosition {
         LogPosition(self.0.load(Ordering::Relaxed))
     }

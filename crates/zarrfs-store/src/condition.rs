@@ -25,7 +25,7 @@ pub struct ETag {
 /// The state that a key must have for a put or removal to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The change is made in any case.
+    /// The put or removal is made in any case.
     Any,
     /// The key must be missing.
     Absent,

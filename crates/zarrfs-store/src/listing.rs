@@ -40,7 +40,7 @@ pub trait Listing: Send {
 /// The kind of names that a listing omits although their objects may exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// The listing omits no names.
+    /// The listing is complete.
     Nothing,
     /// Names that begin with a dot may be missing from the listing, since nginx and Apache hide them.
     DotNames,
@@ -68,7 +68,7 @@ impl LeftOut {
 pub trait FlatListing: Send {
     /// Returns the next page of objects with their full keys, or `None` after the last page.
     fn next(&mut self, context: &RequestContext) -> Result<Option<Vec<(Key, Meta)>>>;
-    /// Whether the last page was returned. Makes no request.
+    /// Whether the listing's last page was returned. Makes no request.
     fn has_ended(&self) -> bool;
 }
 

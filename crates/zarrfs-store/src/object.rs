@@ -64,11 +64,11 @@ impl Meta {
 /// The type of an entry in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// An object.
+    /// An object of the store.
     File,
     /// A prefix of the keys of other objects.
     Directory,
-    /// A symbolic link of a local store that leads to another key of the store.
+    /// A symbolic link in a local store that leads to a path in the store.
     Link,
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Key;
 use crate::sync::locks::{Condvar, Mutex};
 
-/// The locked paths, and the threads that wait for them.
+/// The locked paths of a file tree, and the threads that wait for paths.
 #[derive(Default)]
 pub struct PathLocks {
     table: Mutex<PathTable>,
@@ -27,7 +27,7 @@ struct PathTable {
 struct PathTicket {
     number: u64,
     paths: Vec<Key>,
-    /// Whether everything below the paths is locked too.
+    /// Whether the lock also covers everything below its paths.
     with_below: bool,
     /// When the paths were locked, or `None` while a thread waits for them.
     held_since: Option<Instant>,
@@ -90,7 +90,7 @@ impl PathTable {
     }
 }
 
-/// The lock of some paths, which are unlocked when it is dropped.
+/// A lock on some paths, which ends when this struct is dropped.
 pub struct PathGuard<'a> {
     locks: &'a PathLocks,
     number: u64,

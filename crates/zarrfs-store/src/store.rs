@@ -146,7 +146,7 @@ pub struct StoreInfo {
     pub server: Option<Arc<str>>,
     /// Why the store is read-only, and the remedy, or `None` if the store can be changed.
     pub unchangeable: Option<&'static str>,
-    /// What RFC-9 of OME-NGFF recommends for an archive with the name `.ozx`, as found in this archive.
+    /// How far an archive with the name `.ozx` follows the recommendations of RFC-9 of OME-NGFF.
     pub ozx_layout: Option<Arc<ArchiveLayout>>,
     /// Entries of an archive or bucket that no listing shows.
     pub hidden_entries: Arc<HiddenEntries>,

@@ -54,9 +54,9 @@ pub struct Credentials {
 /// A timestamp to set on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// The given time.
+    /// The given time, as the new timestamp.
     At(SystemTime),
-    /// The present time.
+    /// The present time, as the new timestamp.
     Now,
 }
 
@@ -100,11 +100,11 @@ pub enum RenameMode {
 /// Whether an extended attribute may or must exist before it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Creates or replaces the attribute.
+    /// Creates or replaces the extended attribute.
     Any,
-    /// The error is `Exists` if the attribute exists.
+    /// The extended attribute must not exist; otherwise the error is `Exists`.
     Create,
-    /// The error is `NoAttribute` if the attribute does not exist.
+    /// The extended attribute must exist; otherwise the error is `NoAttribute`.
     Replace,
 }
 

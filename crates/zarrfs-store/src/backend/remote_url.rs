@@ -13,7 +13,7 @@ use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
 use zarr_format::error::{Error, Result};
 
-/// The URL of a store on the network, in parts.
+/// The URL of a store on the network, split into its parts.
 #[derive(Clone, Copy)]
 pub(crate) struct RemoteUrl<'a> {
     pub(crate) scheme: &'a str,

@@ -17,7 +17,7 @@ impl Minute {
     /// A minute that is later than every use of a value.
     pub const NEVER: Minute = Minute(u32::MAX);
 
-    /// Returns the present minute of the process.
+    /// Returns the present minute, counted from the start of the process.
     pub fn now() -> Minute {
         Minute(NOW.load(Ordering::Relaxed))
     }
@@ -34,7 +34,7 @@ impl Minute {
     }
 }
 
-/// A map that knows the order, and the minute, of the last use of its values.
+/// A map of values in the order of their last use, with the minute of that use.
 pub struct AgedMap<K, V> {
     values: LruCache<K, Aged<V>>,
 }

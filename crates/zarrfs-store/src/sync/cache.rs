@@ -130,7 +130,7 @@ where
         drop(value);
     }
 
-    /// Drops the values of all keys that `chosen` selects.
+    /// Drops from the cache the values of all keys that `chosen` selects.
     pub fn forget_all(&self, chosen: impl Fn(&K) -> bool) {
         let mut state = self.state.lock();
         let values = state.values.iter().chain(state.retired.iter());

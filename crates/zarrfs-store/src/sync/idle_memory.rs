@@ -28,7 +28,7 @@ const IDLE_MINUTES: u32 = 10;
 /// cannot be started.
 pub fn start(memory: &Arc<MemoryBudget>) -> Result<()> {
     let memory = Arc::downgrade(memory);
-    // Tests shorten the minute: the variable gives its length in milliseconds.
+    // The variable gives tests a shorter minute, in milliseconds.
     let minute = std::env::var("ZARRFS_TEST_MINUTE").ok();
     let minute = minute.and_then(|number| number.parse().ok());
     let minute = Duration::from_millis(minute.unwrap_or(60_000));

@@ -85,7 +85,7 @@ mod locking {
             acquire(|| self.0.try_lock(), || self.0.lock())
         }
 
-        /// Takes the lock if it is free, without waiting.
+        /// Takes the mutex if it is free, without waiting.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             step();
             self.0.try_lock()

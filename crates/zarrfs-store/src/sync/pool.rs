@@ -19,7 +19,7 @@ use zarr_format::buffer;
 type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    /// The pool to which the present thread belongs.
+    /// The pool to which the current thread belongs.
     static POOL: RefCell<Option<Arc<PoolState>>> = const { RefCell::new(None) };
 }
 
@@ -126,7 +126,7 @@ impl PoolState {
             if queue.threads > self.thread_limit(&queue) {
                 queue.threads -= 1;
                 drop(queue);
-                // This thread ends without a job, but its wake-up may have announced one: another thread must wake for
+                // The wake-up that ends this thread may have been meant for a new job, so another thread is woken for
                 // the job.
                 self.work.notify_one();
                 return None;

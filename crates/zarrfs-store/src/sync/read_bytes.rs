@@ -1,4 +1,4 @@
-//! The bytes of a read: a buffer of its own, or a range of shared bytes.
+//! The bytes of a read: a buffer or a range of shared bytes.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub trait ReadAt: Send + Sync {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes>;
 }
 
-/// Returns those bytes of a range that `bytes` has.
+/// Returns those bytes of a range that `bytes` contains, which may be fewer.
 pub fn part(bytes: &[u8], range: Range<u64>) -> &[u8] {
     let offset = |offset| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
     let part = bytes.get(offset(range.start)..offset(range.end));

@@ -94,7 +94,7 @@ pub(crate) fn last_arrival() -> Option<Instant> {
 }
 
 pub(crate) fn record_response(last: LastResponse) {
-    // Tasks that no thread waits for, such as the renewal of credentials, have no place for the response.
+    // Responses to requests that no thread waits for, such as the renewal of credentials, are not recorded.
     let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
 

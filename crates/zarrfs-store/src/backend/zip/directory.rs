@@ -429,7 +429,7 @@ impl OmittedList {
     }
 }
 
-/// What RFC-9 of OME-NGFF recommends for an archive with the name `.ozx`, as found in the archive.
+/// How far an archive with the name `.ozx` follows the recommendations of RFC-9 of OME-NGFF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveLayout {
     /// The first entry with compressed data, if there is one: RFC-9 recommends to store all data uncompressed.

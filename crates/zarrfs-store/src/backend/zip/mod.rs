@@ -109,7 +109,7 @@ impl ZipStore {
         Ok(zip)
     }
 
-    /// Returns the name in the archive of a key of the store, which may be a folder in the archive.
+    /// Converts a key of the store to a name in the archive. They differ if the store is a folder in the archive.
     fn entry_name(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
@@ -328,7 +328,7 @@ impl Listing for ZipListing {
     }
 }
 
-/// The object of the store below that is the zip archive. It is read again when it has changed.
+/// The object of another store that is the zip archive. It is read again when it has changed.
 struct ArchiveObject {
     base: Arc<dyn Store>,
     key: Key,

@@ -210,7 +210,7 @@ pub(super) struct Inflate {
     /// Offset and number of the compressed bytes that are not yet fetched.
     next: u64,
     left: u64,
-    /// Number of compressed bytes per fetch.
+    /// Number of compressed bytes that one request to the store fetches.
     piece: u64,
     produced: u64,
     crc: Crc,

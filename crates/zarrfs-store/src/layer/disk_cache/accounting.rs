@@ -145,7 +145,7 @@ impl Accounting {
         Ok(taken)
     }
 
-    /// Stops caching for a second, since the cache folder or the disk is full.
+    /// Caches nothing for a second, since the cache folder or the disk is full.
     fn pause(&self) {
         self.reserved.lock().pause = Some(Instant::now() + Duration::from_secs(1));
     }
@@ -265,7 +265,7 @@ impl Accounting {
         let inventory = folder::scan_files(&self.root, self.block, now)?;
         let mut held = inventory.held;
         let limit = self.limit.min(held.saturating_add(self.free()?));
-        // If fewer than a sixteenth of the limit is free, files are evicted until an eighth is free.
+        // If less than a sixteenth of the cache's limit is free, files are evicted until an eighth is free.
         let share = limit / 8;
         let is_short = held.saturating_add(bytes.max(share / 2)) > limit;
         let enough = limit.saturating_sub(bytes.max(share));
@@ -281,8 +281,7 @@ impl Accounting {
 }
 
 impl Reservation {
-    /// Returns the number of bytes left of the reservation, or 0 if a scan has replaced the `usage` file that contains
-    /// it.
+    /// Returns how many reserved bytes are left, or 0 if a scan has replaced the `usage` file with the reservation.
     fn left_in(&self, inode: Option<u64>) -> u64 {
         let is_valid = self.usage.as_ref().map(|usage| usage.inode) == inode;
         if is_valid { self.left } else { 0 }
@@ -295,7 +294,7 @@ impl Reservation {
 /// become void. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
 struct Usage {
     file: File,
-    /// The inode number, which no other file gets while this one is open.
+    /// The inode number of the file `usage`, which no other file gets while this one is open.
     inode: u64,
     /// Bytes of all cache files at the last scan, and bytes reserved since.
     held: u64,

@@ -118,7 +118,7 @@ impl CacheNamespace {
         there.unwrap_or(date)
     }
 
-    /// Returns the counters of the mount.
+    /// Returns the counters of the mount's requests.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.cache.stats
     }

@@ -191,7 +191,7 @@ pub(super) struct EvictionCandidate {
 
 /// The cache files that a scan of the cache folder found.
 pub(super) struct Inventory {
-    /// At most `MAX_CANDIDATES` files, the least recently used first.
+    /// The files to evict, at most `MAX_CANDIDATES` of them, the least recently used first.
     pub(super) candidates: Vec<EvictionCandidate>,
     pub(super) held: u64,
 }

@@ -78,7 +78,7 @@ impl DirAssembler {
             dir.names.insert(key.name().into(), entry);
         }
         self.last = Some(key);
-        // The listing's prefix is only left by a key outside it, which no sorted listing returns.
+        // Only a key outside the listing's prefix closes the top directory, and no sorted listing has such a key.
         if self.open.is_empty() {
             return Err(Unsorted);
         }

@@ -34,7 +34,7 @@ pub(super) struct ListingPrefetch {
 
 struct PrefetchState {
     pages: u64,
-    /// Number of keys that the listing has read, including the estimate for the parts before it.
+    /// Number of keys that the listing has read, plus the estimated number of keys before its first one.
     keys: u64,
     last: Key,
     /// Whether the store sorts keys by names, directory by directory, instead of by bytes.
@@ -135,7 +135,7 @@ impl ListingPrefetch {
         thread.spawn(run).map(drop)
     }
 
-    /// Returns the number of keys that the listing has read, including the estimate for the parts before it.
+    /// Returns the number of keys that the listing has read, plus the estimated number of keys before its first one.
     pub(super) fn keys(&self) -> u64 {
         self.state.lock().keys
     }

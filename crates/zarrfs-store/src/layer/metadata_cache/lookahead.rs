@@ -40,7 +40,7 @@ impl Sequence {
     }
 }
 
-/// How far programs have gone in the most recently used sequences.
+/// How far programs have gone in the sequences of keys that were used last.
 type SequenceTable = Mutex<LruCache<Sequence, NameSequence>>;
 
 /// Prefetches metadata documents, sizes and listings in other threads. Errors are ignored: a reader repeats the request

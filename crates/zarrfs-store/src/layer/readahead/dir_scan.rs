@@ -45,7 +45,7 @@ impl DirNames {
         DirNames { lexical, numeric }
     }
 
-    /// Lists the files or the subdirectories of a directory.
+    /// Lists the names of a directory's files or of its subdirectories.
     fn list(store: &dyn Store, scanned: &ScanId) -> Result<DirNames> {
         let mut listing = store.list(&UNLIMITED, &scanned.directory)?;
         let mut names = Vec::new();

@@ -272,7 +272,8 @@ impl ReadaheadReader {
         start.min(self.meta.size)..start.saturating_add(BLOCK).min(self.meta.size)
     }
 
-    /// Reads a range from blocks, and prefetches the next four blocks. Returns `None` if a block is not available.
+    /// Reads a range of the object from blocks, and prefetches the next four blocks. Returns `None` if a block is not
+    /// available.
     fn read_blocks(&self, context: &RequestContext, range: Range<u64>) -> Option<Vec<u8>> {
         let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
         for number in first.saturating_add(1)..=last.saturating_add(4) {
