@@ -1,4 +1,4 @@
-//! The program: passes its arguments to `cli` and returns the exit status.
+//! Passes the arguments to `cli`, and returns the exit status.
 
 use std::process::ExitCode;
 
@@ -7,8 +7,8 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Settings of jemalloc(3): freed memory, even of large blocks, is reused for a second and then returned to the kernel.
-/// Threads share one arena, since chunks are allocated by one thread and freed by another.
+/// Settings of the allocator jemalloc(3): freed memory, also of large blocks, returns to the kernel after a second. All
+/// threads share one arena, since chunks are allocated by one thread and freed by another.
 #[expect(unsafe_code, reason = "jemalloc looks for its settings by this name")]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static SETTINGS: &[u8; 68] =

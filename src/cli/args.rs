@@ -25,7 +25,7 @@ macro_rules! examples {
     };
 }
 
-/// Headings in the help of `zarrfs mount`.
+/// Headings under which `zarrfs mount --help` groups its options.
 const SHOWN: &str = "Files";
 const CHANGES: &str = "Changes";
 const TUNING: &str = "Tuning";
@@ -74,10 +74,10 @@ pub struct MountArgs {
     /// Refuse changes, also with --cow or --write-through
     #[arg(short, long, help_heading = CHANGES)]
     pub read_only: bool,
-    /// How a remote store is reached
+    /// Options of the connection to a remote store
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Which version of a repository is read
+    /// Options that select a version of an Icechunk repository
     #[command(flatten)]
     pub repository: RepositoryArgs,
     /// Memory limit of caches, such as 256M
@@ -228,7 +228,7 @@ pub struct HelperArgs {
     pub options: Vec<String>,
 }
 
-/// Which changes a command is about.
+/// Arguments that name the changes directory of a command, or the mount that uses it.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
     /// Mountpoint, or a changes directory
@@ -239,7 +239,7 @@ pub struct PlaceArgs {
     /// moved. A moved store must have the keys that were changed; the changes belong to it from the next commit on.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// How a remote store is reached, if it is not mounted
+    /// Options of the connection to a remote store that is not mounted
     #[command(flatten)]
     pub remote: RemoteArgs,
 }
@@ -248,7 +248,7 @@ pub struct PlaceArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs status /mnt/data" "zarrfs status --json changes"))]
 pub struct StatusArgs {
-    /// Which changes
+    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Print JSON
@@ -265,7 +265,7 @@ pub struct StatusArgs {
     "zarrfs diff --values 'repo?tag=v1' 'repo?branch=dev'   # Icechunk"
 ))]
 pub struct DiffArgs {
-    /// Which changes
+    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Second store, to compare PLACE with
@@ -273,7 +273,7 @@ pub struct DiffArgs {
     /// PLACE is a store then too. Both are paths, URLs, or paths in a mount.
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
-    /// Which objects outside two repositories are read
+    /// URLs below which the virtual chunks of the two repositories may be read
     #[command(flatten)]
     pub outside: VirtualChunkArgs,
     /// Compare only nodes, shapes and elements of two stores
@@ -297,7 +297,7 @@ pub struct DiffArgs {
     "zarrfs commit --to s3://bucket/new.zarr /mnt/data"
 ))]
 pub struct CommitArgs {
-    /// Which changes
+    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Show what would be written, and conflicts; write nothing
@@ -320,7 +320,7 @@ pub struct CommitArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs discard /mnt/data tas" "zarrfs discard --all /mnt/data"))]
 pub struct DiscardArgs {
-    /// Which changes
+    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Path in the store: discard its changes and those below it
@@ -350,7 +350,7 @@ pub struct TreeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -367,7 +367,7 @@ pub struct LsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -388,7 +388,7 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -414,18 +414,18 @@ pub struct CpArgs {
     /// Its chunks are not compressed, and any Zarr library can read it.
     #[arg(long = "as", value_name = "VERSION", conflicts_with = "format", value_parser = target_named)]
     pub target: Option<&'static Target>,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
 
-/// Parses the version of a plain store.
+/// Parses the value of `--as`: v2 or v3.
 fn target_named(name: &str) -> Result<&'static Target> {
     let target = TARGETS.into_iter().find(|target| target.name == name);
     target.ok_or_else(|| Error::invalid("", "choose v2 or v3"))
 }
 
-/// What a map is coloured by.
+/// The property of chunks that the colours of `zarrfs map` show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
     /// Whether each chunk is stored
@@ -461,7 +461,7 @@ pub struct MapArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -482,7 +482,7 @@ pub struct PreviewArgs {
     /// Print the plane and its range as JSON, without a picture
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -535,7 +535,7 @@ pub struct CatArgs {
     /// Format of elements: text, npy, raw, cf.npy, ...
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -578,7 +578,7 @@ pub struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How the store is read
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }

@@ -24,7 +24,8 @@ pub(super) fn helper_policy(args: &[OsString]) -> Option<ExitPolicy> {
     })
 }
 
-/// Whether options contain the flags that mount.fuse always adds and that have no effect here.
+/// Whether the `-o` options contain `dev` and `suid`, also with `no`: mount.fuse always adds them, and zarrfs ignores
+/// them.
 fn has_flags(options: &str) -> bool {
     let has = |flag: &str| {
         options
@@ -48,7 +49,7 @@ fn is_bare_form(args: &[OsString]) -> bool {
     }
 }
 
-/// Returns the arguments in the form `zarrfs COMMAND`.
+/// Rewrites the command line to `zarrfs COMMAND`: `zarrfs STORE DIR` becomes `zarrfs mount STORE DIR`, for example.
 pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.len() == 1 {
         args.push("--help".into());
@@ -63,7 +64,7 @@ pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Whether the arguments are a store and a directory, with or without options after them.
+/// Whether a command line has the form STORE DIR, with or without options after DIR.
 fn is_mount(args: &[OsString]) -> bool {
     match args.get(1..) {
         Some([store, dir, rest @ ..]) => {
@@ -75,13 +76,13 @@ fn is_mount(args: &[OsString]) -> bool {
     }
 }
 
-/// Whether the first word that is not an option is a store, at any position.
+/// Whether the first argument that is not an option looks like the path or URL of a store, even after options.
 fn names_store(args: &[OsString]) -> bool {
     let first = first_plain(args.get(1..).unwrap_or_default());
     first.is_some_and(|word| is_path(word) && !is_command(word))
 }
 
-/// Returns the first word that is neither an option of `zarrfs mount` nor an option's value.
+/// Returns the first argument that is neither an option of `zarrfs mount` nor the value of an option.
 fn first_plain(words: &[OsString]) -> Option<&OsString> {
     let mut is_value = false;
     for (place, word) in words.iter().enumerate() {
@@ -98,7 +99,7 @@ fn first_plain(words: &[OsString]) -> Option<&OsString> {
     None
 }
 
-/// Whether the word after an option of `zarrfs mount` is its value.
+/// Whether an option of `zarrfs mount` takes its value from the next argument.
 fn awaits_value(option: &str) -> bool {
     let program = Cli::command();
     let Some(mount) = program.find_subcommand("mount") else {
@@ -109,8 +110,8 @@ fn awaits_value(option: &str) -> bool {
         .filter(|option| option.get_action().takes_values());
     match option.strip_prefix("--") {
         Some(name) => valued.any(|option| option.get_long() == Some(name)),
-        // Several short options in one word: the next word is a value only if the option that takes it is the last
-        // letter.
+        // In a word of several short options, such as `-fo`, only the last option can take the next argument as its
+        // value.
         None => {
             let first = valued.find_map(|valued| option.find(valued.get_short()?));
             first.is_some_and(|place| place + 1 == option.len())
@@ -118,12 +119,12 @@ fn awaits_value(option: &str) -> bool {
     }
 }
 
-/// Whether a word looks like a path or URL.
+/// Whether an argument looks like a path or URL.
 fn is_path(word: &OsStr) -> bool {
     Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/')
 }
 
-/// Whether a word is more likely a misspelt command than a store.
+/// Whether an argument is more likely a misspelt command than a store: it resembles a command and is not a path or URL.
 fn is_misspelt(word: &OsStr) -> bool {
     let names = command_names();
     let names = names.iter().map(String::as_str);
@@ -141,7 +142,6 @@ fn is_command(word: &OsStr) -> bool {
     word == "help" || command_names().iter().any(|name| word == name.as_str())
 }
 
-/// Returns the names of the commands, with their aliases.
 fn command_names() -> Vec<String> {
     let program = Cli::command();
     let commands = program.get_subcommands();

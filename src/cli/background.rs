@@ -34,14 +34,15 @@ use zarr_format::error::{Error, Result, printable};
 /// The environment variable with the number of the parent process.
 const PARENT: &str = "ZARRFS_PARENT";
 
-/// Stands for a line break in the daemon's line. No line of a description has control characters.
+/// Replaces line breaks in the description of the mount, since the daemon reports it on one line. No description
+/// contains a tab.
 const LINE_END: &str = "\t";
 
-/// The first word of the daemon's line.
+/// First words of the line in which the daemon reports to its parent whether the mount is ready.
 const READY: &str = "ready";
 const FAILED: &str = "failed";
 
-/// The error of a failed start, and the exit status if the daemon sent one.
+/// The error of a failed start of the daemon, and the exit status if the daemon reported one.
 pub(super) struct StartFailure {
     pub(super) status: Option<u8>,
     pub(super) error: Error,
@@ -56,10 +57,10 @@ impl From<Error> for StartFailure {
     }
 }
 
-/// Starts the daemon; returns the daemon's description when the mount answers.
+/// Starts the daemon, waits until the mount answers, and returns the daemon's description of the mount.
 pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailure> {
     let (reader, mut child) = spawn(plan)?;
-    // Starting and mounting take time in addition to the first request to the store.
+    // `timeout` limits one request to the store: ten more seconds are for starting the process and mounting.
     let line = match read_line(reader, plan.timeout + Duration::from_secs(10)) {
         Ok(line) => line,
         Err(error) => {
@@ -105,8 +106,8 @@ fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
     Ok((reader, child))
 }
 
-/// Returns the executable of this program. If it was replaced since the program started, the kernel still has the old
-/// file.
+/// Returns the path of this program's executable. If the file was replaced since the start, returns `/proc/self/exe`,
+/// through which the kernel still runs the old file.
 pub(super) fn own_program() -> PathBuf {
     env::current_exe()
         .ok()
@@ -114,7 +115,7 @@ pub(super) fn own_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Returns the line that the daemon writes; an incomplete line if the daemon ends before.
+/// Reads the line in which the daemon reports its start; the line is incomplete if the daemon ends early.
 fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     let end = Instant::now() + limit;
     let mut line = Vec::new();
@@ -134,7 +135,7 @@ fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-/// Waits until the pipe is readable; returns false if `end` passes first.
+/// Waits until a pipe is readable; returns false if the deadline `end` passes first.
 fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -148,7 +149,7 @@ fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     }
 }
 
-/// Parses `32 text`, the text after `failed` in the daemon's line.
+/// Parses the report of a failed start, such as `32 text`: the exit status and the error.
 fn parse_failure(line: &str) -> StartFailure {
     let (status, text) = line.split_once(' ').unwrap_or(("", line));
     StartFailure {
@@ -157,7 +158,7 @@ fn parse_failure(line: &str) -> StartFailure {
     }
 }
 
-/// Checks that our mount exists and answers.
+/// Checks that the mountpoint has the zarrfs mount of this plan, and that it answers stat.
 fn check_answers(plan: &MountPlan) -> Result<()> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(());
@@ -183,27 +184,28 @@ fn stop(child: &mut Child) {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    // Fails if the daemon has already ended.
+    // The result is ignored: kill fails only if the daemon has already ended.
     let _ = child.kill();
 }
 
-/// The waiting parent process, and the descriptors inherited from it.
+/// The process that started this daemon and waits for it, and the descriptors that the daemon inherited.
 pub(super) struct Parent(InheritedDescriptors);
 
 impl Parent {
-    /// Returns the parent if this process was started by `start`, and detaches from the parent's terminal.
+    /// Returns the parent process if this process is a daemon that `start` started; detaches from the parent's
+    /// terminal.
     pub(super) fn find() -> Option<Parent> {
         let parent: i32 = env::var(PARENT).ok()?.parse().ok()?;
         if process::getppid().map(process::Pid::as_raw_pid) != Some(parent) {
             return None;
         }
-        // Fails only for a process group leader, which a new process is not.
+        // The result is ignored: setsid fails only for a process group leader, and a child process is none.
         let _ = process::setsid();
         Some(Parent(InheritedDescriptors::find()))
     }
 
-    /// Reports that the mount is ready, with its description; closes the terminal and the other inherited descriptors
-    /// before the parent ends. Fails if the parent has gone.
+    /// Reports to the parent that the mount is ready, with a description of the mount, after closing the inherited
+    /// descriptors. Fails if the parent has ended.
     pub(super) fn ready(self, what: &str) -> Result<()> {
         let failed = |error: io::Error| Error::os("cannot report to the parent process", error);
         self.0.close();
@@ -220,7 +222,7 @@ impl Parent {
     }
 }
 
-/// Reports an error and its exit status to the parent.
+/// Reports the error of a failed start, and the exit status, to the parent process.
 pub(super) fn report_failure(status: u8, error: &Error) {
     let text = printable(&error.to_string());
     if write_line(format_args!("{FAILED} {status} {text}")).is_err() {
@@ -233,12 +235,12 @@ fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush())
 }
 
-/// Descriptors that this process has not opened itself.
+/// Descriptors that the daemon inherited from its parent process.
 struct InheritedDescriptors(Vec<RawFd>);
 
 impl InheritedDescriptors {
-    /// Finds the descriptors without close-on-exec: this process sets that flag on all descriptors that it opens. Must
-    /// be called before threads are started.
+    /// Finds the open descriptors without close-on-exec, a flag that this process sets on all descriptors that it
+    /// opens. Must be called before threads are started.
     pub(super) fn find() -> InheritedDescriptors {
         let entries = fs::read_dir("/proc/self/fd")
             .into_iter()
@@ -249,7 +251,7 @@ impl InheritedDescriptors {
         InheritedDescriptors(numbers.into_iter().filter(is_inherited).collect())
     }
 
-    /// Closes the descriptors. Files opened by their names, such as `/dev/fd/9`, stay open.
+    /// Closes the inherited descriptors. A file that was opened through a path such as `/dev/fd/9` stays open.
     #[expect(
         unsafe_code,
         reason = "descriptors that nothing here owns have numbers alone"
@@ -263,7 +265,7 @@ impl InheritedDescriptors {
     }
 }
 
-/// Whether a descriptor is open and inherited by child processes.
+/// Whether a descriptor is open without close-on-exec, so that child processes inherit it.
 #[expect(
     unsafe_code,
     reason = "descriptors that nothing here owns have numbers alone"
@@ -274,8 +276,8 @@ fn is_inherited(number: &RawFd) -> bool {
     fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
-/// Sends READY=1 or STOPPING=1 to systemd, if there is a socket NOTIFY_SOCKET (sd_notify(3)). A failure is only logged,
-/// since the mount works without it.
+/// Sends READY=1 or STOPPING=1 to the socket in NOTIFY_SOCKET, if systemd set one (sd_notify(3)). A failure is only
+/// logged, since the mount works without it.
 pub(super) fn notify(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
@@ -285,7 +287,7 @@ pub(super) fn notify(state: &str) {
     }
 }
 
-/// A name that begins with `@` is in the abstract namespace.
+/// Sends a state to systemd's socket `name`; a name that begins with `@` is in the abstract namespace.
 fn send_to(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

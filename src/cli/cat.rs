@@ -1,7 +1,7 @@
 //! `zarrfs cat`: prints a stored key, a decoded chunk or array elements on stdout.
 //!
-//! At most `READ_SIZE` bytes of an object are in memory at a time. In text, each row of elements is a line, and an
-//! empty line separates planes.
+//! At most `READ_SIZE` bytes of an object are in memory at a time. As text, the elements along the last dimension are
+//! one line, and an empty line follows each plane of the last two dimensions.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use zarrfs_export::inspect::selected_elements::{SelectedElements, TakeBytes};
 use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Number of bytes read at a time.
+/// Number of bytes of an object that are read at a time.
 const READ_SIZE: usize = 4 << 20;
 
-/// Prints the key, chunk or elements that the arguments select.
+/// Prints the stored key, decoded chunk or elements that the arguments of `zarrfs cat` select.
 pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let content = content_of(&args.format)?;
     let mut node = SourceNode::open(&args.store, &args.path)?;
@@ -48,7 +48,7 @@ fn cat_of(args: &CatArgs, node: &SourceNode<'_>, content: Option<FileContent>) -
     Ok(true)
 }
 
-/// Returns the file format of the elements, or `None` for rows of text.
+/// Returns the file format that `--format` names, or `None` for lines of text.
 fn content_of(format: &str) -> Result<Option<FileContent>> {
     match format {
         "text" => Ok(None),
@@ -75,8 +75,8 @@ fn print_elements(
     )
 }
 
-/// Prints a stored object or an inner chunk of a shard. Returns false if the inner chunk is not stored; `NotFound` if
-/// the key does not exist.
+/// Prints a stored object or an inner chunk of a shard. Returns false if the shard does not contain the inner chunk;
+/// fails with `NotFound` if the key does not exist.
 fn print_stored(located: &StorePath) -> Result<bool> {
     let path = &located.path;
     let reader = match located.opened.stack.store.open(&UNLIMITED, path, None) {
@@ -95,7 +95,8 @@ fn print_stored(located: &StorePath) -> Result<bool> {
     }
 }
 
-/// Returns the error of a path that is not a key; its text says what the path is and how to print it.
+/// Rewords the error for a path that is not a key: it says whether the path is an array or a group, and how to print
+/// it.
 fn explained(located: &StorePath, error: Error) -> Error {
     if !matches!(error.kind(), Kind::IsADirectory | Kind::NotFound) {
         return error;
@@ -114,7 +115,7 @@ fn explained(located: &StorePath, error: Error) -> Error {
     Error::new(error.kind(), error.subject(), why)
 }
 
-/// Prints a stored inner chunk; fails with `no_key` if the path does not name one.
+/// Prints the stored bytes of an inner chunk; fails with the given error if the path does not name an inner chunk.
 fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     let (shard, range) = match ShardPart::at(&UNLIMITED, &located.opened, &located.path)? {
         None => return Err(no_key),
@@ -144,7 +145,8 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes selected elements as text; one line for each element without a fixed length.
+/// Writes the selected elements as text: one element a line for data types of variable length, otherwise the last
+/// dimension on one line.
 fn write_text(
     array: &Arc<OpenArray>,
     selection: &Selection,
@@ -178,13 +180,13 @@ fn write_text(
     })
 }
 
-/// Arranges elements in rows and planes.
+/// Writes elements as text: a line for each index range of the last dimension, an empty line between planes.
 struct TextRows<'a> {
     data_type: &'a DataType,
-    /// Elements in a row, and in a plane.
+    /// Numbers of elements in a line and in a plane.
     row: u64,
     plane: u64,
-    /// Total number of elements.
+    /// Number of selected elements.
     all: u64,
     written: u64,
 }

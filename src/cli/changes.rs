@@ -19,7 +19,7 @@ use crate::mount::protocol::{
 use crate::view::control::FAILURES_ATTRIBUTE;
 use zarr_format::error::{Error, Result, printable};
 
-/// Prints the number of changes and of failures.
+/// Prints the number of uncommitted changes and of recorded failures, for `zarrfs status`.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     upper::refuse_remote_options(&args.place)?;
     let path = &args.place.place;
@@ -53,16 +53,16 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// The recorded failures of a mount.
+/// The number of failed requests that a mount has recorded.
 struct FailureCount {
     count: u64,
-    /// Whether the failures are only in the log, because the mount has no control directory.
+    /// Whether failures are only in the log: a key `.zarrfs` of the store hides the mount's control directory.
     hides_control: bool,
-    /// Whether the mount writes changes to the store at once.
+    /// Whether the mount has `--write-through`: it writes a file to the store when the file is closed.
     writes_through: bool,
 }
 
-/// Prints the status, and the number of failures if it is the status of a mount.
+/// Prints the status of changes as JSON, with the number of recorded failures if the changes belong to a mount.
 fn print_status_json(status: &StatusReport, failures: Option<&FailureCount>) {
     let mut report = json!(status);
     if let (Some(members), Some(failures)) = (report.as_object_mut(), failures) {
@@ -71,7 +71,7 @@ fn print_status_json(status: &StatusReport, failures: Option<&FailureCount>) {
     report::print_json(&report);
 }
 
-/// Returns the status of a read-only mount.
+/// Returns the status of a read-only mount, in which all counts of changes are zero.
 fn read_only_status(store: &str) -> StatusReport {
     StatusReport {
         store: store.to_string(),
@@ -89,7 +89,7 @@ fn read_only_status(store: &str) -> StatusReport {
     }
 }
 
-/// Returns the recorded failures of a mount, or `None` if `path` is not a mountpoint.
+/// Returns the number of failures that a mount has recorded, or `None` if `path` is not a mountpoint.
 fn count_failures(path: &Path) -> Result<Option<FailureCount>> {
     let Some(mount) = mount_facts::mountpoint_at(path)? else {
         return Ok(None);
@@ -106,7 +106,7 @@ fn count_failures(path: &Path) -> Result<Option<FailureCount>> {
     }))
 }
 
-/// Prints the number of recorded failures, and where they are listed, if there are any.
+/// Prints the number of recorded failures, unless it is zero, and the file or log that lists them.
 fn print_failures(path: &Path, failures: &FailureCount) {
     if failures.count == 0 {
         return;
@@ -155,7 +155,7 @@ fn print_status(status: &StatusReport, writes_through: bool) {
     print_in_writing(&status.in_writing);
 }
 
-/// Lists the files that were incomplete when zarrfs or the machine stopped.
+/// Lists files in the changes directory that a crash of zarrfs or of the machine left incomplete.
 fn print_rescued(paths: &[String]) {
     if paths.is_empty() {
         return;
@@ -169,7 +169,7 @@ fn print_rescued(paths: &[String]) {
     }
 }
 
-/// Lists the paths that stay in the upper folder.
+/// Lists changes that cannot be committed, such as symbolic links, and therefore stay in the changes directory.
 fn print_staying(kept: &[(String, String)]) {
     let count = format::count(kept.len() as u64, "change");
     let stay = if kept.len() == 1 { "stays" } else { "stay" };
@@ -179,7 +179,7 @@ fn print_staying(kept: &[(String, String)]) {
     );
 }
 
-/// Lists the committed keys with data that the store cannot hold.
+/// Lists keys whose extended attributes are lost in a commit, because the store cannot store them.
 fn print_lost(lost: &[(String, String)], lose: &str) {
     let count = format::count(lost.len() as u64, "name");
     print_reasons(
@@ -188,13 +188,13 @@ fn print_lost(lost: &[(String, String)], lose: &str) {
     );
 }
 
-/// Lists the arrays with dirty decoded files.
+/// Lists the arrays whose decoded files programs are still writing.
 fn print_in_writing(arrays: &[(String, String)]) {
     let count = format::count(arrays.len() as u64, "array");
     print_reasons(arrays, format_args!("{count} being written"));
 }
 
-/// Lists keys and their reasons under a title; prints nothing for no keys.
+/// Lists keys, each with a reason, under a title; prints nothing if the list is empty.
 fn print_reasons(keys: &[(String, String)], title: std::fmt::Arguments<'_>) {
     if keys.is_empty() {
         return;
@@ -209,7 +209,7 @@ fn print_json(report: &impl Serialize) {
     report::print_json(&json!(report));
 }
 
-/// Lists the changes; returns whether there are none.
+/// Lists uncommitted changes, or differences of two stores; returns whether the list is empty.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
     if let Some(other) = &args.other {
         return diff::diff(args, other);
@@ -243,7 +243,7 @@ fn diff_of_arrays(args: &DiffArgs) -> Result<bool> {
     Ok(diff.nodes.is_empty())
 }
 
-/// Commits the changes to the store; returns whether there were no conflicts.
+/// Commits the changes, or copies the store with them; returns whether there were no conflicts.
 pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
     let report = match &args.to {
         Some(to) => upper::copy_to(&args.place, to)?,
@@ -293,7 +293,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
     print_in_writing(&report.in_writing);
 }
 
-/// Prints that conflicts were detected without ETags.
+/// Prints for how many keys conflicts were detected by content or time, because the server sent no ETag.
 fn print_without_etag(report: &CommitReport) {
     if report.without_etag > 0 {
         let keys = format::count(report.without_etag, "key");
@@ -303,7 +303,7 @@ fn print_without_etag(report: &CommitReport) {
     }
 }
 
-/// Lists conflicts; a copy to another store has no --force.
+/// Lists the keys in conflict, and suggests --force unless the store is only copied.
 fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     for (key, why) in &report.conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
@@ -316,7 +316,8 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     } else {
         "; use --force to overwrite"
     };
-    // A dry run counts planned changes, and a copy overwrites nothing.
+    // Whether conflicts stopped a commit that had already written keys. A dry run counts only planned changes, and a
+    // copy overwrites nothing.
     let is_begun = !is_copy && !args.dry_run && report.put + report.erased > 0;
     let done = if is_begun {
         print_rest(report);
@@ -327,7 +328,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     report::fail(report::NO, format_args!("{count}; {done}{hint}"));
 }
 
-/// Prints what an interrupted commit has stored, and how to continue.
+/// Prints how many keys an interrupted commit has written, and which command continues it.
 fn print_rest(report: &CommitReport) {
     report::print(format_args!(
         "commit interrupted: {} put ({}), {} removed, {} left; run `zarrfs commit` to finish",
@@ -338,7 +339,7 @@ fn print_rest(report: &CommitReport) {
     ));
 }
 
-/// Discards changes, or prints that there are none; returns whether the user agreed.
+/// Discards the changes at a path, or all changes; returns false if the user answered no.
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     upper::refuse_remote_options(&args.place)?;
     let path = match &args.path {
@@ -380,7 +381,8 @@ fn print_discard(report: &DiscardReport) {
     }
 }
 
-/// Asks on a terminal whether to discard all changes; `Invalid` without a terminal, unless there are no changes.
+/// Asks on a terminal whether to discard all changes. Without a terminal the answer is yes only if there are no
+/// changes, and `Invalid` otherwise.
 fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     let ControlAnswer::Status(status) = upper::execute(place, &ControlRequest::Status)? else {
         return Err(mismatch());
@@ -406,7 +408,7 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes"))
 }
 
-/// Returns the error of an answer that does not fit the request.
+/// Returns the error if a mount answers a request with an answer of another kind.
 fn mismatch() -> Error {
     Error::corrupt(
         "the mount",

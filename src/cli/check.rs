@@ -1,6 +1,6 @@
-//! `zarrfs check`: prints findings as they are found, and a summary.
+//! `zarrfs check`: prints each finding at once, and a summary at the end.
 //!
-//! With `--json` the output is one object, to which each finding is written at once, so that no findings are kept in
+//! With `--json` the output is one object, but each finding is written into it at once, so that the findings take no
 //! memory.
 
 use std::sync::Arc;
@@ -26,12 +26,13 @@ use zarrfs_array::hierarchy::{NodeEntry, ReconsolidatedDocument};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Checks a store; returns whether it has no errors.
+/// Runs `zarrfs check`; returns whether the store has no errors.
 pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     let located = open(args)?;
     let rebuilt = match args.fix {
         Some(Mendable::Consolidated) => {
-            // The rebuild gets a context of its own, since the check below has to count names from zero.
+            // The rebuild of consolidated metadata has its own context, since the context of the check must count names
+            // from zero.
             let context = context(args, &located);
             rebuild_consolidated(&context, &start(&context, &located)?)?
         }
@@ -49,7 +50,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     printer.begin(&located, args.fix.is_some().then_some(rebuilt.as_slice()));
     let summary = thread::scope(|scope| {
         let show = || show_progress(&bar, &context.progress, &is_done);
-        // Without a thread the check shows no progress.
+        // If no thread can be started, the check runs without showing its progress.
         let drawing = thread::Builder::new().spawn_scoped(scope, show).ok();
         let summary = check_store(&context, &start, &mut |finding| printer.finding(finding));
         is_done.store(true, Ordering::Release);
@@ -63,7 +64,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     Ok(summary.count(Severity::Error) == 0)
 }
 
-/// Opens the store; with --fix for writing, under the upper folder if there is one.
+/// Opens the store to check; with --fix it is opened for writing, or for writing to the changes directory of --cow.
 fn open(args: &CheckArgs) -> Result<StorePath> {
     match (&args.cow, args.yes) {
         _ if args.fix.is_none() => args.store.open(&args.path),
@@ -76,7 +77,7 @@ fn open(args: &CheckArgs) -> Result<StorePath> {
     }
 }
 
-/// Returns the node to check.
+/// Returns the group or array where the check starts.
 fn start(context: &CheckContext, located: &StorePath) -> Result<Arc<NodeEntry>> {
     let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
     context
@@ -98,7 +99,7 @@ fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
     }
 }
 
-/// Returns sentences about the plain stores that leave out a node.
+/// Returns sentences that say which plain Zarr views omit a node, and why.
 fn notes(arrays: &Arc<Arrays>, entry: &Arc<NodeEntry>) -> Vec<String> {
     let limits = plain::limits_of(arrays, entry).into_iter();
     let left_out = limits.filter(|limit| limit.is_left_out);
@@ -131,7 +132,7 @@ fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBo
     }
 }
 
-/// Prints findings as they are found.
+/// Prints the findings of a check, as text or JSON, as they are found.
 struct Printer<'a> {
     is_json: bool,
     count: u64,
@@ -181,7 +182,7 @@ impl Printer<'_> {
     }
 }
 
-/// Prints a finding as text; on a terminal, no line is wider than the terminal.
+/// Prints a finding as text; on a terminal, lines are wrapped at the terminal's width.
 fn print_text(finding: &Finding) {
     let text = finding.to_text();
     let Some(width) = wrap_width() else {
@@ -242,7 +243,7 @@ fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {
     })
 }
 
-/// Returns the summary of a check as text.
+/// Returns the last line of a check in text form: the numbers of nodes and findings.
 fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) -> String {
     let mut place = printable(&located.source);
     if !located.path.is_root() {

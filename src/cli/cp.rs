@@ -32,7 +32,7 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::sync::read_bytes::ReadAt;
 use zarrfs_store::{EntryKind, Key};
 
-/// Writes the file.
+/// Runs `zarrfs cp`: writes an array, a selection or a group to a file, or to a plain Zarr store.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let node = SourceNode::open(&args.store, path)?;
@@ -68,7 +68,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     node.name_errors(written)
 }
 
-/// Writes a selection of an array.
+/// Writes the selected elements of an array to a file.
 fn write(
     args: &CpArgs,
     node: &SourceNode<'_>,
@@ -78,7 +78,7 @@ fn write(
     let array = node.open_array()?;
     let selection = node.select(selection)?;
     let source = SourceArray::of(&node.located, array, content.format)?;
-    // The length of a generated file needs its elements.
+    // The length of the file is known only after its elements are read, so reading has its own progress line.
     let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     drop(reading);
@@ -87,14 +87,14 @@ fn write(
     Ok(true)
 }
 
-/// Prints what the file omits.
+/// Warns about data of the array that the file format cannot contain.
 fn warn_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
     for sentence in sentences {
         report::warn(format_args!("the file leaves out {sentence}"));
     }
 }
 
-/// Writes a file of this length to the output path.
+/// Copies an opened file of `length` bytes to the output path.
 fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     let file = OutputFile::create(&args.file)?;
     file.check_room(length)?;
@@ -110,7 +110,7 @@ fn write_opened(args: &CpArgs, opened: &dyn ReadAt, length: u64) -> Result<()> {
     file.keep()
 }
 
-/// Writes the file of a group.
+/// Writes all arrays of a group to one file, such as NetCDF.
 fn cp_group(
     args: &CpArgs,
     located: &StorePath,
@@ -130,7 +130,7 @@ fn cp_group(
     write_planned(args, located, &choice, || source.file(&UNLIMITED, &choice))
 }
 
-/// Writes the file of an array with its coordinates.
+/// Writes one array with its coordinate arrays to one file, such as NetCDF.
 fn cp_variable(args: &CpArgs, located: &StorePath, choice: &GroupChoice<'_>) -> Result<bool> {
     let hierarchy = &located.opened.hierarchy;
     let entry = hierarchy.node(&UNLIMITED, &located.path)?;
@@ -145,7 +145,7 @@ fn cp_variable(args: &CpArgs, located: &StorePath, choice: &GroupChoice<'_>) -> 
     write_planned(args, located, choice, || source.file(&UNLIMITED, choice))
 }
 
-/// Writes a file of several arrays, or fails with the reason why it cannot be made.
+/// Writes a file that contains several arrays; fails with the reason if the format cannot contain them.
 fn write_planned(
     args: &CpArgs,
     located: &StorePath,
@@ -164,7 +164,7 @@ fn write_planned(
     Ok(true)
 }
 
-/// Returns the path of a group in its store, or the store for its root.
+/// Returns the path of a group, or the name of the store for the root group.
 fn group_name(located: &StorePath) -> String {
     if located.path.is_root() {
         located.source.clone()
@@ -173,7 +173,7 @@ fn group_name(located: &StorePath) -> String {
     }
 }
 
-/// Returns the chosen format if its files contain an array together with its coordinates.
+/// Returns the format of the output file if it is one that contains an array together with its coordinates.
 fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     match &args.format {
         Some(name) => GroupChoice::of_format(name),
@@ -181,7 +181,7 @@ fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     }
 }
 
-/// Returns the format for a group, from --format or from the file's extension.
+/// Returns the format of a group's file, from --format or from the file's extension.
 fn group_choice(args: &CpArgs) -> Result<GroupChoice<'static>> {
     match &args.format {
         Some(name) => GroupChoice::of_group_format(name),
@@ -189,7 +189,7 @@ fn group_choice(args: &CpArgs) -> Result<GroupChoice<'static>> {
     }
 }
 
-/// Splits a selection off a path: the text after the last `@`, if it can be a selection.
+/// Splits `tas@0,:` into path and selection: the text after the last `@` is a selection if it looks like one.
 pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     let is_selection = |text: &str| {
         let fits = |c: char| c.is_ascii_digit() || "[]:,.- ".contains(c);
@@ -202,7 +202,7 @@ pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns the format, from --format or from the file's extension.
+/// Returns the format of an array's file, from --format or from the file's extension.
 fn content_of(args: &CpArgs) -> Result<FileContent> {
     match &args.format {
         Some(name) => FileContent::of_format(name),
@@ -210,8 +210,7 @@ fn content_of(args: &CpArgs) -> Result<FileContent> {
     }
 }
 
-/// Copies a node as the root of a plain store of another format: the files are those of the plain view, copied by
-/// several threads.
+/// Copies a node to a new plain Zarr store of version v2 or v3: several threads write the keys of the plain view.
 fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target) -> Result<bool> {
     let opened = &located.opened;
     let view = PlainView::new(opened.hierarchy.clone(), opened.arrays.clone(), target);
@@ -235,7 +234,8 @@ fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target) -> Result<
     Ok(true)
 }
 
-/// Fails if the new store would be in the one that is copied: the copy would have no end.
+/// Fails if the new store would be inside the store that is copied, because the copy would then copy itself without
+/// end.
 fn check_apart(located: &StorePath, target: &Path) -> Result<()> {
     let store = located.opened.hierarchy.store().info().folder.clone();
     let Some(store) = store else {
@@ -255,8 +255,7 @@ fn check_apart(located: &StorePath, target: &Path) -> Result<()> {
     }
 }
 
-/// Returns the number of files that are copied at the same time: more over a network, where each copy waits for a
-/// request.
+/// Returns how many files are copied in parallel: more from a remote store, where each copy waits for a request.
 fn threads(located: &StorePath) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let is_local = located.opened.hierarchy.store().info().folder.is_some();
@@ -267,17 +266,17 @@ fn threads(located: &StorePath) -> usize {
     }
 }
 
-/// A copy that is being made.
+/// A running copy of a node to a plain Zarr store.
 struct StoreCopy {
     view: PlainView,
     threads: usize,
     bar: Progress,
-    /// The number of files that are complete.
+    /// Number of files that are completely written.
     files: AtomicU64,
 }
 
 impl StoreCopy {
-    /// Copies a node and the nodes below it into a folder; prints which nodes are left out.
+    /// Copies a node and its descendants into a folder; warns about nodes that the plain format cannot contain.
     fn copy_node(&self, entry: &Arc<NodeEntry>, folder: &Path) -> Result<()> {
         let warn = |sentence: String| report::warn(format_args!("{sentence}"));
         self.view.visit_limits(&UNLIMITED, entry, warn)?;
@@ -289,13 +288,14 @@ impl StoreCopy {
                 let child = path.child(&name.name)?;
                 let place = folder.join(os_name(&name.name));
                 if name.kind == EntryKind::Directory {
-                    // Fails if a signal ends the command, and its folders are being removed.
+                    // Creating the folder fails if a signal is ending the command: its output has already been renamed
+                    // for removal.
                     fs::create_dir(&place).map_err(|error| Error::os(place.display(), error))?;
                     folders.push((child, place));
                     continue;
                 }
                 files.push((child, place));
-                // These are copied before more names are listed.
+                // Copies files in batches of 1024, so that a long listing is never in memory as a whole.
                 if files.len() == 1024 {
                     self.copy_files(std::mem::take(&mut files))?;
                 }
@@ -325,7 +325,7 @@ impl StoreCopy {
         let length = self.view.measure(&UNLIMITED, path)?;
         let opened = match (self.view.open(&UNLIMITED, path), length) {
             (Ok(opened), Some(attr)) => (opened, attr.size),
-            // Another program has removed the chunk since it was listed.
+            // Another program has removed the chunk since the listing: a missing chunk needs no file.
             (Err(error), _) if error.kind() == Kind::NotFound => return Ok(()),
             (_, None) => return Ok(()),
             (Err(error), _) => return Err(error),

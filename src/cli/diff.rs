@@ -14,8 +14,8 @@ use zarrfs_export::compare::{Compared, HierarchyState};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints the differences; returns whether there are none. `Unsupported` if no difference was found but some nodes
-/// cannot be compared.
+/// Compares two stores or nodes and prints their differences; returns whether there are none. Fails with `Unsupported`
+/// if all comparable nodes are equal but some nodes cannot be compared.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote, &args.outside);
     let before = reading.open(&args.place.place.to_string_lossy())?;
@@ -55,7 +55,7 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     }
 }
 
-/// Whether a node has differences, in addition to an error.
+/// Whether the comparison of a node found differences. The report of such a node may also contain an error.
 fn has_difference(node: &Value) -> bool {
     let lists = ["attributes", "metadata", "regions"];
     lists.iter().any(|name| node.get(name).is_some())
@@ -68,7 +68,7 @@ fn check_described(place: &StorePath) -> Result<()> {
     let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
         return Ok(());
     };
-    // An error here is reported by the comparison.
+    // If the metadata cannot be read, the comparison continues, since it reports the same error.
     if is_described(hierarchy, start).unwrap_or(true) {
         return Ok(());
     }
@@ -89,7 +89,7 @@ fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<boo
         let mut children = hierarchy.children(&UNLIMITED, &node)?;
         while let Some(name) = children.next(&UNLIMITED)? {
             visited += 1;
-            // Symbolic links may form a cycle, so the search ends after 100,000 names.
+            // Symbolic links may form a cycle, so the search for metadata documents stops after 100,000 names.
             if visited > 100_000 {
                 return Ok(true);
             }
@@ -107,7 +107,7 @@ fn state(place: &StorePath) -> HierarchyState {
     }
 }
 
-/// Prints the differences: a line for each node, with its details below.
+/// Prints the differences of each changed node: a line for the node, then its attributes, metadata and regions.
 pub(super) fn print(nodes: &[Value]) {
     for node in nodes {
         let word = |name: &str| printable(node[name].as_str().unwrap_or_default());
@@ -132,7 +132,7 @@ pub(super) fn print(nodes: &[Value]) {
     }
 }
 
-/// Returns the letter of a change, as in the list of changed keys.
+/// Returns the letter that shows how a node changed: A (created), M (modified) or D (deleted).
 fn change_letter(change: Option<&str>) -> char {
     match change {
         Some("created") => 'A',
@@ -145,7 +145,8 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Prints a changed attribute or member of the metadata; of a long object or array only the values that differ.
+/// Prints a changed attribute or metadata member before and after; of a long object or array only the values that
+/// differ.
 fn print_member(what: &str, member: &Value) {
     let name = printable(member["name"].as_str().unwrap_or_default());
     for Difference {
@@ -165,22 +166,23 @@ fn print_member(what: &str, member: &Value) {
     }
 }
 
-/// A difference between two values.
+/// A value in a JSON document that differs between two versions of the document.
 struct Difference<'a> {
-    /// The path of the value, beginning with the name of the compared member: `ome.omero.channels[1].label`.
+    /// Path of the value in the document: `ome.omero.channels[1].label`.
     place: String,
     before: Option<&'a Value>,
     after: Option<&'a Value>,
 }
 
 impl<'a> Difference<'a> {
-    /// Returns the differences between two values: the values themselves if they are short or of different kinds.
+    /// Compares two JSON values. Long objects and arrays are compared member by member; short values, and values of
+    /// different JSON types, are one difference.
     fn between(
         place: String,
         before: Option<&'a Value>,
         after: Option<&'a Value>,
     ) -> Vec<Difference<'a>> {
-        // A JSON text of at most 60 bytes is printed whole.
+        // Values of at most 60 bytes of JSON text are printed whole, not member by member.
         let is_long =
             |value: Option<&Value>| value.is_some_and(|value| value.to_string().len() > 60);
         let is_divided = is_long(before) || is_long(after);

@@ -1,4 +1,4 @@
-//! Formats facts as text and JSON: shapes, lengths, durations, codecs, arrays.
+//! Formats shapes, lengths, durations, codecs and arrays as text or JSON.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn shape(lengths: &[u64]) -> String {
     }
 }
 
-/// Formats a dimension by the first 40 letters of its name, if it has one, and its number.
+/// Formats a dimension as its number, with the first 40 characters of its name if it has a name.
 pub(super) fn dimension(names: &[Option<String>], axis: usize) -> String {
     let name = names.get(axis).and_then(Option::as_deref);
     match name.filter(|name| !name.is_empty()) {
@@ -48,7 +48,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// Formats the name of a codec, with the codecs of shards: `sharding_indexed(bytes, zstd)`.
+/// Formats the name of a codec; for a sharding codec also its inner codecs: `sharding_indexed(bytes, zstd)`.
 fn codec_name(codec: &Value) -> String {
     let name = printable(codec["name"].as_str().unwrap_or("?"));
     match codec["configuration"]["codecs"].as_array() {
@@ -66,13 +66,12 @@ pub(super) fn ratio(decoded: u128, stored: u64) -> Option<String> {
     Some(format!("{}.{}", tenths / 10, tenths % 10))
 }
 
-/// Returns a key as text; invalid UTF-8 is replaced.
+/// Returns a store key as text, with replacement characters for invalid UTF-8.
 pub(super) fn text(key: &Key) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
-/// Formats the chunks and the codecs of an array; the codec `bytes`, which nearly every array has, is left
-/// out.
+/// Formats the chunk shape and the codecs of an array, without the codec `bytes`, which nearly every array has.
 pub(super) fn array_facts(array: &ArrayInfo) -> Vec<String> {
     let mut facts = vec![match array.inner_chunk_shapes.as_slice() {
         [] => format!("chunks {}", shape(&array.chunk_shape)),
@@ -90,7 +89,7 @@ pub(super) fn array_facts(array: &ArrayInfo) -> Vec<String> {
     facts
 }
 
-/// Formats the stored size briefly; `unit` is chunk or shard.
+/// Formats the number and total size of an array's stored chunks; `unit` is chunk or shard.
 pub(super) fn stored_line(stored: &ChunkTotals, unit: &str) -> String {
     if !stored.is_whole {
         let counted = count(stored.present, unit);
@@ -103,7 +102,7 @@ pub(super) fn stored_line(stored: &ChunkTotals, unit: &str) -> String {
     format!("{} in {} of {total}", bytes(stored.bytes), stored.present)
 }
 
-/// Returns an array as JSON.
+/// Returns the facts about an array as JSON.
 pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
     let rendered = |name: &str| array.members.get(name).cloned().unwrap_or(Value::Null);
     let codecs: Vec<Value> = array.codecs.iter().map(CodecSpec::to_json).collect();
@@ -142,7 +141,7 @@ pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
     members
 }
 
-/// Returns the stored size as JSON.
+/// Returns the number and total size of stored chunks as JSON.
 pub(super) fn stored_json(stored: &ChunkTotals) -> Value {
     let chunk = |chunk: &Option<ChunkLength>| match chunk {
         None => Value::Null,
@@ -159,7 +158,7 @@ pub(super) fn stored_json(stored: &ChunkTotals) -> Value {
     })
 }
 
-/// Formats a size in the largest unit that is exact.
+/// Formats a number of bytes in the largest unit that needs no rounding: 1048576 is `1M`, 1048577 stays as it is.
 pub(super) fn size(bytes: u64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
     let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
@@ -169,7 +168,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Formats a count: `1 conflict`, `2 conflicts`.
+/// Formats a number with its noun in the singular or plural: `1 conflict`, `2 conflicts`.
 pub(super) fn count(number: u64, what: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
     format!("{number} {what}{end}")
@@ -183,7 +182,6 @@ pub(super) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Formats an element.
 pub(super) fn element(data_type: &DataType, element: &[u8]) -> String {
     let value = fill::render(data_type, element);
     match (&value, data_type) {
@@ -192,7 +190,7 @@ pub(super) fn element(data_type: &DataType, element: &[u8]) -> String {
     }
 }
 
-/// Converts a number to a float; lost digits are invisible in rates, colours and times.
+/// Converts an integer to a float; the lost digits do not matter in rates, colours and times.
 #[expect(clippy::cast_precision_loss, reason = "digits that nobody sees")]
 pub(super) fn float(number: u64) -> f64 {
     number as f64

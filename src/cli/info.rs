@@ -1,4 +1,4 @@
-//! `zarrfs info`: prints all facts about one node.
+//! `zarrfs info`: prints all facts about a group, an array, a shard or a file.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use zarrfs_export::inspect::stored_chunks::ChunkTotals;
 use zarrfs_export::inspect::tree::NodeFacts;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints all facts about a node.
+/// Runs `zarrfs info`; returns false if the named inner chunk is not stored or the shard index cannot be read.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let node = SourceNode::open(&args.store, &args.path)?;
     node.name_errors(info_of(args, &node))
@@ -64,7 +64,7 @@ fn info_of(args: &InfoArgs, node: &SourceNode<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Adds to the facts about an array what plain stores lack of it.
+/// Adds to the facts about a node which plain Zarr views omit it or parts of it, and why.
 fn with_plain_limits(mut info: NodeInfo, located: &StorePath) -> NodeInfo {
     let opened = &located.opened;
     let entry = opened.hierarchy.node(&UNLIMITED, &located.path);
@@ -86,8 +86,8 @@ fn with_plain_limits(mut info: NodeInfo, located: &StorePath) -> NodeInfo {
     info
 }
 
-/// If the array was opened as a store of its own, reopens its decoded file through the array's group, which has labels
-/// and header data; `None` if there is no such group.
+/// If the path names a decoded file of an array that was opened as a store root, opens the file again through the group
+/// above the array, whose metadata define labels and headers. Returns `None` if there is no such group.
 fn above_file<'a>(args: &InfoArgs, node: &SourceNode<'a>) -> Option<SourceNode<'a>> {
     let located = &node.located;
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
@@ -104,7 +104,7 @@ fn above_file<'a>(args: &InfoArgs, node: &SourceNode<'a>) -> Option<SourceNode<'
     Some(node.at(above))
 }
 
-/// Prints the contents of a decoded file, or why it cannot be made.
+/// Prints the facts about a decoded file, or the reason why its format cannot contain the array.
 fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     let error = file.length.as_ref().err().map(Error::to_string);
     let length = file.length.as_ref().ok().copied().flatten();
@@ -191,8 +191,8 @@ fn range_json(range: &Range<u64>) -> Value {
     json!({"offset": range.start, "length": range.end - range.start})
 }
 
-/// Returns the lines about a shard. Offsets count from the beginning of the shard, the shard's own offset from the
-/// beginning of the object.
+/// Returns the facts about a shard as text. Offsets of inner chunks count from the beginning of the shard; the offset
+/// of a nested shard counts from the beginning of the object.
 fn shard_sheet(info: &ShardInfo) -> Sheet {
     let mut sheet = Sheet::default();
     sheet.add("kind", "shard");
@@ -330,7 +330,8 @@ fn children_json(counts: &ChildCounts) -> Value {
     members
 }
 
-/// Returns the files of a group, and for any node the formats in which it has no file, with the reasons.
+/// Returns as JSON the files of a group and, for any node, the file formats that cannot contain the node, with the
+/// reasons.
 fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
     let refused = |refused: &[RefusedFile]| {
         let pairs = refused
@@ -358,7 +359,7 @@ fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
     }
 }
 
-/// Lines of names and values.
+/// Facts to print: lines that consist of a name and a value.
 #[derive(Default)]
 struct Sheet {
     title: String,
@@ -441,7 +442,7 @@ impl Sheet {
         }
     }
 
-    /// Adds the data that files omit, with the formats of these files.
+    /// Adds lines about data that decoded files omit, with the formats that omit it.
     fn add_left_out(&mut self, left_out: &LeftOut) {
         for (place, left) in left_out.0.iter().enumerate() {
             let title = if place == 0 { "left out" } else { "" };
@@ -548,7 +549,7 @@ impl Sheet {
             format!("{memory} of memory, {most}{requests}")
         };
         if let Some(costs) = &array.costs {
-            // Adjacent inner chunks are read in one request.
+            // "At most", because adjacent inner chunks of a shard are read in one request.
             let is_sharded = !array.inner_chunk_shapes.is_empty();
             let most = if is_sharded { "at most " } else { "" };
             self.add("reading a point", cost(costs.point, ""));
@@ -606,7 +607,7 @@ impl Sheet {
     }
 }
 
-/// Formats a length in a unit and in bytes, if they differ.
+/// Formats a number of bytes in a large unit and, if that is rounded, also exactly.
 fn exact_bytes(bytes: u64) -> String {
     let short = format::bytes(bytes);
     if bytes < 1024 {
@@ -615,7 +616,7 @@ fn exact_bytes(bytes: u64) -> String {
     format!("{short} ({bytes} bytes)")
 }
 
-/// Returns the data type as a v3 document states it: a name, or a JSON object if the type has parameters.
+/// Returns a data type in its Zarr v3 form: a name, or a JSON object if the type has parameters.
 fn data_type(array: &ArrayInfo) -> String {
     match &array.members["data_type"] {
         Value::String(name) => name.clone(),

@@ -17,23 +17,23 @@ use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result, printable};
 
-/// A listed mount.
+/// The facts about one mount that `zarrfs list` prints.
 struct MountLine {
     store: String,
     directory: PathBuf,
-    /// `None` if the mount does not answer.
+    /// Name of the mount's view; `None` if the mount does not answer.
     view: Option<String>,
     changes: Changes,
 }
 
-/// The changes of a mount.
+/// What `zarrfs list` prints about the uncommitted changes of a mount.
 enum Changes {
     ReadOnly,
-    /// Number of changes to be committed.
+    /// Number of changes that are not committed yet.
     Pending(u64),
-    /// Number of changes that the store refused, if the mount writes through.
+    /// Number of changes that the store refused; for a mount with `--write-through`.
     Refused(u64),
-    /// The reason why the number is unknown.
+    /// The reason why the number of changes is unknown.
     Unknown(&'static str),
 }
 
@@ -49,7 +49,7 @@ pub(super) fn list(args: &ListArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the facts about each mount, in the order of the mount table.
+/// Queries all zarrfs mounts in parallel; returns their facts in the order of the mount table.
 fn find() -> Result<Vec<MountLine>> {
     let table = mountinfo::read()?;
     let ours = table.into_iter().filter(Mounted::is_ours);
@@ -70,7 +70,7 @@ fn find() -> Result<Vec<MountLine>> {
     Ok(lines.collect())
 }
 
-/// Queries the facts about a mount.
+/// Queries one mount, without a time limit, for its view and its number of changes.
 fn describe(mounted: &Mounted) -> MountLine {
     let facts = match MountFacts::wait(&mounted.path) {
         Ok(facts) => facts,
@@ -100,8 +100,7 @@ fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
     }
 }
 
-/// Queries the number of changed keys: keys to be committed or, if the mount writes through, keys that the store
-/// refused.
+/// Asks a mount for its number of changed keys: keys to commit or, with `--write-through`, keys that the store refused.
 fn pending(upper: &Path, writes_through: bool) -> Changes {
     match control_socket::request(upper, &ControlRequest::Status, &|_, _| ()) {
         Ok(Some(ControlAnswer::Status(status))) => {
@@ -117,7 +116,7 @@ fn pending(upper: &Path, writes_through: bool) -> Changes {
 }
 
 impl MountLine {
-    /// Builds the line of a mount of which only the mount table is known.
+    /// Returns the facts about a mount that does not answer: only those in the mount table, and the reason.
     fn unknown(mounted: &Mounted, why: &'static str) -> MountLine {
         MountLine {
             store: mounted.source.to_string_lossy().into_owned(),
@@ -162,8 +161,8 @@ impl MountLine {
     }
 }
 
-/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own. If
-/// stdout is not a terminal, each mount is on one line, for other programs.
+/// Prints the mounts as a table. If the table is wider than the terminal, each store is on a line of its own; if stdout
+/// is not a terminal, each mount stays on one line, so that other programs can parse it.
 fn print_table(lines: &[MountLine]) {
     let headings = ["STORE", "DIRECTORY", "VIEW", "CHANGES"].map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)

@@ -21,12 +21,12 @@ use parking_lot::Mutex;
 use crate::cli::output;
 use zarr_format::error::{Error, Result, without_os_numbers};
 
-/// Whether warnings are also written to the terminal.
+/// Whether warnings are also written to the terminal, as long as the mount is not ready.
 static COPIES_TO_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// Starts the log, and returns its file if it can be reopened. The target is `file`; without a file the journal if
-/// stderr is connected to it, else stderr if `foreground`, else syslog. Fails if the file cannot be opened. `verbose`
-/// is the number of `-v`; `RUST_LOG` sets levels by target. Panics are logged as errors.
+/// Starts the log; returns the log file, which can be reopened. Without `file` the log goes to the journal if stderr is
+/// connected to it, else to stderr if `foreground`, else to syslog. `verbose` is the number of `-v`; `RUST_LOG`
+/// overrides the levels. Panics are logged as errors. Fails if the file cannot be opened.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<LogPlace> {
     let mut builder = Builder::new();
     filter(&mut builder, verbose);
@@ -41,8 +41,8 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         (Some(path), _) => {
             let file = Arc::new(LogFile::open(path)?);
             builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
-            // The path of a descriptor is not reopened: its number may by then belong to another file, even one with
-            // data.
+            // A log path such as `/dev/fd/3` is never reopened, because descriptor 3 may by then be another file, even
+            // one with data.
             let is_descriptor = output::named_descriptor(path).is_some();
             place = LogPlace(Some(file).filter(|_| !is_descriptor));
         }
@@ -57,7 +57,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     }
     let logger = builder.build();
     let level = logger.filter();
-    // Fails if a logger is already set, as in tests.
+    // Fails only if the process already has a logger, as in tests.
     if log::set_boxed_logger(Box::new(MountLogger(logger))).is_ok() {
         log::set_max_level(level);
     }
@@ -65,11 +65,11 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     Ok(place)
 }
 
-/// The log file, if it can be reopened.
+/// The log file; `None` if the log goes elsewhere or the file cannot be reopened.
 pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {
-    /// Reopens the file after logrotate or another program has renamed or removed it.
+    /// Opens the log file again, as SIGHUP requests: logrotate or another program has renamed or removed the old file.
     pub(super) fn reopen(&self) {
         let Some(log) = &self.0 else { return };
         match LogFile::open(&log.path) {
@@ -79,14 +79,13 @@ impl LogPlace {
     }
 }
 
-/// A file to which records are appended.
+/// The log file, to which records are appended.
 struct LogFile {
     path: PathBuf,
     file: Mutex<File>,
 }
 
 impl LogFile {
-    /// Opens the file at `path`; creates it if it is missing.
     fn open(path: &Path) -> Result<LogFile> {
         let opened = OpenOptions::new().append(true).create(true).open(path);
         let opened = opened.map_err(|error| Error::os(path.display(), error))?;
@@ -97,7 +96,6 @@ impl LogFile {
     }
 }
 
-/// Appends records to a file.
 struct LogWriter(Arc<LogFile>);
 
 impl Write for LogWriter {
@@ -110,12 +108,13 @@ impl Write for LogWriter {
     }
 }
 
-/// Stops writing to the terminal: the mount is ready.
+/// Stops copying warnings to the terminal, because the mount is ready.
 pub(super) fn leave_terminal() {
     COPIES_TO_TERMINAL.store(false, Relaxed);
 }
 
-/// Logs records through env_logger, and warnings to the terminal until the mount is ready.
+/// The logger of the process: passes records to env_logger, and copies warnings to the terminal until the mount is
+/// ready.
 struct MountLogger(Logger);
 
 impl Log for MountLogger {
@@ -151,7 +150,7 @@ impl MountLogger {
             && record.level() <= Level::Warn
             && self.0.matches(record)
         {
-            // A closed stderr cannot be reported anywhere.
+            // The result is ignored: an error of stderr cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{}", terminal_line(record));
         }
     }
@@ -160,12 +159,12 @@ impl MountLogger {
 fn filter(builder: &mut Builder, verbose: u8) {
     builder.filter_level(level(verbose));
     let is_all = verbose > 2;
-    // fuser's warnings about requests repeat ours or are useless.
+    // fuser is limited to errors: its warnings about requests are useless, or repeat those of zarrfs.
     let at_most = |level| if is_all { LevelFilter::Trace } else { level };
     builder.filter_module("fuser", at_most(LevelFilter::Error));
-    // This module logs errors of replies to killed programs.
+    // `fuser::reply` logs an error whenever the program that sent a request was killed before the reply.
     builder.filter_module("fuser::reply", at_most(LevelFilter::Off));
-    // The error of the request has the same message.
+    // The certificate verifier is silenced, because the error of the HTTP request has the same message.
     builder.filter_module("rustls_platform_verifier", at_most(LevelFilter::Off));
 }
 
@@ -192,10 +191,10 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Returns stderr if it is a stream of the journal; a copy of the descriptor, since a background process closes its
-/// stderr.
+/// Returns a duplicate of stderr if stderr is connected to systemd's journal. A duplicate is needed because a
+/// background process closes stderr.
 fn journal_stream() -> Option<File> {
-    // Device and inode of the journal's stream, see systemd.exec(5).
+    // `JOURNAL_STREAM` has the device and inode numbers of the journal's stream, see systemd.exec(5).
     let stream = env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;
     let stat = rustix::fs::fstat(rustix::stdio::stderr()).ok()?;
@@ -206,7 +205,7 @@ fn journal_stream() -> Option<File> {
     stderr.as_fd().try_clone_to_owned().ok().map(File::from)
 }
 
-/// Formats a record with its priority, see sd-daemon(3).
+/// Formats a log record for the journal, with the priority prefix of sd-daemon(3).
 fn journal_record(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
     let text = record.args().to_string().replace('\n', " ");
     writeln!(out, "<{}>{text}", severity(record.level()))
@@ -221,7 +220,7 @@ fn to_syslog(builder: &mut Builder) {
     }
     builder.target(Target::Pipe(Box::new(Syslog(socket))));
     builder.format(|out, record| {
-        // The facility of daemons, 3, is the upper bits of a priority.
+        // A syslog priority is the facility (3, daemons) times eight, plus the severity.
         let priority = (3 << 3) | severity(record.level());
         write!(
             out,
@@ -241,7 +240,8 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// Sends one datagram for each record. A record that syslog does not accept is lost, without waiting.
+/// Writer that sends each log record to syslog as one datagram. It never waits, and drops a record that syslog does not
+/// accept.
 struct Syslog(UnixDatagram);
 
 impl Write for Syslog {
@@ -259,7 +259,6 @@ impl Write for Syslog {
 mod tests {
     use super::*;
 
-    /// Whether a record of a module is logged with this number of `-v`.
     fn is_logged(module: &str, level: Level, verbose: u8) -> bool {
         let mut builder = Builder::new();
         filter(&mut builder, verbose);

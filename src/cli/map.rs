@@ -17,7 +17,7 @@ use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_export::inspect::stored_chunks::{ChunkMap, Ends, MapCell, MapConfig};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints or writes the map; returns false if a chunk does not decode.
+/// Runs `zarrfs map`: prints the map or writes it to a file; returns false if a chunk cannot be decoded.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
     let node = SourceNode::open(&args.store, &args.path)?.in_group();
     node.name_errors(map_of(args, &node))
@@ -66,7 +66,7 @@ fn map_of(args: &MapArgs, node: &SourceNode<'_>) -> Result<bool> {
     Ok(map.corrupt.is_empty())
 }
 
-/// Returns the map of an array, and the names of its dimensions.
+/// Returns the chunk map of an array, and the names of the array's dimensions.
 fn of_array(
     args: &MapArgs,
     located: &StorePath,
@@ -83,7 +83,7 @@ fn of_array(
     Ok((map, names))
 }
 
-/// Returns the number of inner chunks in each chunk, or `None` if the chunks are not shards.
+/// Returns the number of inner chunks of a shard, or `None` if the array has no shards.
 fn inner_chunks(array: &OpenArray) -> Option<u64> {
     let array = array.array();
     let shapes = inner_shapes(&array.codecs);
@@ -92,7 +92,7 @@ fn inner_chunks(array: &OpenArray) -> Option<u64> {
     Some(counts.fold(1, u64::saturating_mul))
 }
 
-/// Returns the map of the shard at the path; fails with `no_array` if it is not a shard.
+/// Returns the map of the inner chunks of the shard at the path; fails with the given error if no shard has that path.
 fn of_shard(
     args: &MapArgs,
     located: &StorePath,
@@ -113,10 +113,10 @@ fn of_shard(
     }
 }
 
-/// The colours of cells.
+/// Colours and letters of the map's cells. A cell stands for one or more chunks.
 struct Shades {
     by: Measure,
-    /// The smallest and the largest measure of a chunk.
+    /// The smallest and the largest size or ratio of all chunks in the map.
     range: Ends<f64>,
     letters: Letters,
 }
@@ -131,7 +131,7 @@ impl Shades {
         }
     }
 
-    /// Returns the position of the cell's largest chunk between the overall smallest and largest, from 0 to 1.
+    /// Returns where a cell's largest chunk is between the smallest (0) and the largest (1) chunk of the map.
     fn share(&self, cell: &MapCell) -> Option<f64> {
         let (_, largest) = measures(cell, self.by)?;
         match self.range? {
@@ -150,7 +150,7 @@ impl Shades {
                 state.colour(),
                 format::float(cell.present) / format::float(cell.chunks),
             ),
-            // An empty chunk has no ratio.
+            // A cell whose chunks have no compression ratio, such as empty chunks, is grey.
             _ => self.share(cell).map_or(GREY, scaled_colour),
         }
     }
@@ -167,7 +167,7 @@ impl Shades {
     }
 }
 
-/// The letters of cells without a measure.
+/// Letters of cells that are shown by state, not by size or ratio.
 struct Letters {
     stored: char,
     partly: char,
@@ -191,13 +191,13 @@ impl Letters {
     }
 }
 
-/// The state of a cell's chunks.
+/// State of the chunks in one cell of the map.
 #[derive(Clone, Copy, PartialEq)]
 enum CellState {
     Missing,
     Partly,
     Stored,
-    /// At least one chunk does not decode.
+    /// At least one chunk in the cell cannot be decoded.
     Corrupt,
 }
 
@@ -214,7 +214,7 @@ impl CellState {
         }
     }
 
-    /// Returns the colour of the state, which the legend names.
+    /// Returns the colour of a cell in this state; the legend has the colour's name.
     fn colour(self) -> Rgb {
         match self {
             CellState::Missing => GREY,
@@ -225,7 +225,8 @@ impl CellState {
     }
 }
 
-/// Returns the smallest and the largest measure of a cell's chunks; `None` if none is stored, or for `Presence`.
+/// Returns the smallest and the largest size or ratio of a cell's chunks; `None` if no chunk is stored, or if the map
+/// shows only whether chunks are stored.
 fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     match by {
         Measure::Presence => None,
@@ -236,7 +237,7 @@ fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     }
 }
 
-/// Mixes two colours; a small share is still visible.
+/// Mixes two colours. The second colour has a weight of at least 0.4, so that even `share` 0 differs from `from`.
 fn mix(from: Rgb, to: Rgb, share: f64) -> Rgb {
     let share = 0.4 + 0.6 * share;
     let mixed = |i: usize| f64::from(from[i]) * (1.0 - share) + f64::from(to[i]) * share;
@@ -252,19 +253,18 @@ fn byte(value: f64) -> u8 {
     value.round() as u8
 }
 
-/// Returns the digit of a share from 0 to 1.
+/// Returns the digit, 0 to 9, that stands for a share from 0 to 1.
 fn digit(share: f64) -> char {
     let tenth = byte((share * 10.0).floor()).min(9);
     char::from(b'0' + tenth)
 }
 
-/// A map and how to show it.
+/// A chunk map, with its colours and the way to draw it.
 struct DrawnMap<'a> {
     map: &'a ChunkMap,
     shades: Shades,
-    /// The names of the array's dimensions.
     names: &'a [Option<String>],
-    /// Number of inner chunks in each chunk; `None` if the chunks are not shards.
+    /// Number of inner chunks in a shard; `None` if the array has no shards.
     inner: Option<u64>,
     drawing: Drawing,
 }
@@ -311,14 +311,15 @@ impl DrawnMap<'_> {
         }
     }
 
-    /// Returns lines without colours, one letter for each cell.
+    /// Returns the map as text: one line for each row of cells, one letter for each cell.
     fn letters(&self) -> Vec<String> {
         let rows = self.map.cells.chunks(self.width().max(1));
         rows.map(|row| row.iter().map(|cell| self.shades.letter(cell)).collect())
             .collect()
     }
 
-    /// Returns lines with the row and column dimensions, and with the chunks of the other dimensions in each cell.
+    /// Returns text that says which dimensions are the rows and columns of the map, and how many chunks of the other
+    /// dimensions each cell stands for.
     fn dimensions(&self) -> Vec<String> {
         let (rows, columns) = self.map.axes;
         let mut parts = Vec::new();
@@ -342,7 +343,7 @@ impl DrawnMap<'_> {
         parts
     }
 
-    /// Returns the lines of the legend of letters or colours.
+    /// Returns the legend of the letters or colours in the map.
     fn legend(&self) -> Vec<String> {
         let per_cell = self.map.cells.iter().map(|cell| cell.chunks).max();
         let per_cell = per_cell.unwrap_or_default();
@@ -405,12 +406,12 @@ impl DrawnMap<'_> {
         vec![sign]
     }
 
-    /// Returns a legend entry.
+    /// Returns one entry of the legend: the letter or colour, and its meaning.
     fn sign(&self, letter: char, name: &str, colour: Rgb, what: &str) -> String {
         format!("{} {what}", self.mark(letter, name, colour))
     }
 
-    /// Returns a letter, a coloured block, or the name of a colour in a file.
+    /// Returns how the legend shows a colour: as a letter, as a coloured block or, for a picture file, by its name.
     fn mark(&self, letter: char, name: &str, colour: Rgb) -> String {
         match self.drawing {
             Drawing::Letters => letter.to_string(),
@@ -419,7 +420,7 @@ impl DrawnMap<'_> {
         }
     }
 
-    /// Returns the map as JSON, with the cells that have stored chunks; lengths are null if they were not measured.
+    /// Returns the map as JSON with all cells that have stored chunks. Their sizes are null if they were not measured.
     fn to_json(&self) -> Value {
         let map = self.map;
         let columns = self.width().max(1);

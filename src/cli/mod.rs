@@ -1,8 +1,8 @@
 //! Parses the command line and runs the command.
 //!
 //! `args` defines the arguments; the manual pages are generated from the same definitions. `argv_forms` and `options`
-//! parse the forms of mount(8). `store_args` and `source` open what a command reads. Commands on changes send a request
-//! to the mount that has them; `mount/` executes it.
+//! parse the forms of mount(8). `store_args` and `source` open the store that a command reads. Commands about changes
+//! send a request to the mount that has the changes; `mount/` executes it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -70,12 +70,12 @@ pub struct Cli {
     /// Print help; -h prints the most used options
     #[arg(short, long, global = true, action = ArgAction::Help, hide_short_help = true)]
     pub help: Option<bool>,
-    /// What to do.
+    /// The command that the first argument names.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The commands of zarrfs, with their help texts.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Mount a Zarr store at a directory
@@ -176,7 +176,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// The commands as the help of the program shows them.
+/// Headings under which `zarrfs --help` groups the commands.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Mount", &["mount", "umount", "list", "stats"]),
     ("Review changes", &["status", "diff", "commit", "discard"]),
@@ -212,11 +212,11 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Returns a command with the last line of its `-h`; hides options from `-h` that have no effect on a mount.
+/// Adds the last line to the `-h` of a command, and hides options of remote stores in commands about changes.
 fn shaped(name: &str, command: clap::Command) -> clap::Command {
     let rest = format!("Run 'zarrfs {name} --help' for all options and examples.");
     let command = command.after_help(rest);
-    // These commands usually send a request to a mount, which has its own options of remote stores.
+    // These commands usually send a request to a mount, for which options of remote stores have no effect.
     if !matches!(name, "status" | "diff" | "commit" | "discard") {
         return command;
     }
@@ -226,7 +226,8 @@ fn shaped(name: &str, command: clap::Command) -> clap::Command {
     })
 }
 
-/// Returns the definitions for these arguments: `-h` shows no headings and fewer blank lines, and fits a terminal.
+/// Returns the clap definitions. If `-h` was given, its text has no headings, fewer blank lines and the width of the
+/// terminal.
 fn command_for(args: &[OsString]) -> clap::Command {
     let program = command();
     if !args.iter().any(|arg| arg == "-h") {
@@ -247,7 +248,7 @@ fn command_for(args: &[OsString]) -> clap::Command {
     })
 }
 
-/// Runs the program; the first of `args` is its own name.
+/// Runs the program; the first of `args` is the name of the program.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     if let Some(policy) = argv_forms::helper_policy(&args) {
         return run_helper(args, policy);
@@ -284,7 +285,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Returns the exit status of a command's result, or of a failed write to stdout.
+/// Returns the exit status for the result of a command; a failed write to stdout counts as an error.
 fn exit_code(answer: zarr_format::error::Result<bool>) -> ExitCode {
     match answer {
         Ok(_) if report::has_write_failure() => ExitCode::from(report::FAILED),
@@ -308,7 +309,7 @@ fn start(plan: zarr_format::error::Result<MountPlan>, policy: ExitPolicy) -> Exi
     }
 }
 
-/// Prints help or the version, or the error in the arguments.
+/// Prints what clap returns in place of arguments: the help, the version, or an error in the arguments.
 fn explain(
     error: &clap::Error,
     command: &clap::Command,

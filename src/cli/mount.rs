@@ -27,7 +27,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::{allocator, idle_memory};
 
-/// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
+/// Mounts a store. Returns when the mount answers or, in the foreground, when the mount has ended.
 pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     if let Some(parent) = Parent::find() {
         let Err(error) = serve(plan, Some(parent)) else {
@@ -40,7 +40,7 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
         serve(plan, None).map_err(StartFailure::from)
     } else {
         background::start(plan).map(|what| {
-            // mount(8) prints nothing on success.
+            // mount(8) prints nothing on success, so its helper prints no description.
             if policy != ExitPolicy::Helper {
                 report::print(what);
             }
@@ -60,7 +60,8 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
         listening.map_err(|error| Error::os("cannot listen for signals", error))?;
     }
     let input = if plan.until_eof {
-        // If the input ends before the mount is ready, the mountpoint is removed as it would be after a mount.
+        // With `--until-eof`, standard input may end before the mount is ready: then the mountpoint is removed as after
+        // a mount.
         let plan = plan.clone();
         Some(InputWatch::start(move || remove_dir(&plan))?)
     } else {
@@ -97,7 +98,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     idle_memory::start(views.memory())?;
     announce(&what, parent)?;
     mount.wait(|| background::notify("STOPPING=1"));
-    // Programs may still have files open and write to them.
+    // Refuses further writes first, because programs may still have files open.
     views.arrays().refuse_writes();
     vfs.end_all(&UNLIMITED);
     views.arrays().flush_closed_arrays(&UNLIMITED);
@@ -113,7 +114,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Removes the mountpoint with `--rmdir` after the unmount. It is no error if it is already gone.
+/// With `--rmdir`, removes the mountpoint after the unmount; a missing mountpoint is no error.
 fn remove_dir(plan: &MountPlan) {
     let dir = &plan.dir;
     if !plan.rmdir || MountPlan::descriptor(dir).is_some() {
@@ -128,7 +129,8 @@ fn remove_dir(plan: &MountPlan) {
     }
 }
 
-/// Refuses a cache or an upper folder in the mountpoint, where it would be hidden, or in the store.
+/// Fails if the cache directory or the changes directory is in the mountpoint, where the mount would hide it, or in the
+/// store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
     let store = zarrfs_store::local_path(&plan.source);
     let cache = plan.store.remote.cache_dir.as_ref();
@@ -143,7 +145,7 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `--passthrough` if the kernel's own reads could be stale.
+/// Fails if `--passthrough` is combined with options with which the kernel's direct reads could return stale bytes.
 fn check_passthrough(plan: &MountPlan) -> Result<()> {
     if !plan.passthrough {
         return Ok(());
@@ -164,7 +166,7 @@ fn check_passthrough(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Checks and returns the mountpoint; a descriptor is returned unchanged.
+/// Checks the mountpoint and returns its absolute path; a path such as `/dev/fd/N` is returned unchanged.
 fn prepared_dir(plan: &MountPlan) -> Result<PathBuf> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(plan.dir.clone());
@@ -188,11 +190,11 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
     })
 }
 
-/// Returns the lines that say what is mounted, and what to type next.
+/// Returns the text that `zarrfs mount` prints: the mounted store, and the commands to try next.
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.redacted_source());
     let found = views.describe(&source)?;
-    // The mountpoint of a descriptor is unknown.
+    // The real mountpoint of a `/dev/fd/N` mount is unknown, so the text has DIR in its place.
     let is_known = MountPlan::descriptor(&plan.dir).is_none();
     let dir = if is_known {
         plan.dir.clone()
@@ -246,7 +248,7 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Returns the line about changes, or `None` without a changes directory.
+/// Returns the line that says where changes are written, or `None` if the mount has no changes directory.
 fn where_changes_go(plan: &MountPlan, dir: &Path) -> Option<String> {
     let changes = plan.cow.as_ref()?.display();
     let dir = dir.display();
@@ -257,7 +259,7 @@ fn where_changes_go(plan: &MountPlan, dir: &Path) -> Option<String> {
     })
 }
 
-/// Reports that the mount is ready: to the parent process or on stdout, and to systemd.
+/// Reports that the mount is ready: to systemd, and to the parent process or on stdout.
 fn announce(what: &str, parent: Option<Parent>) -> Result<()> {
     match parent {
         Some(parent) => {

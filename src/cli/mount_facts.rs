@@ -1,8 +1,8 @@
 //! Queries a mount for its facts: extended attributes of its root, served from memory.
 //!
-//! The files in `.zarrfs` would not be safe: a store may have its own folder `.zarrfs`, which the mount then shows as
-//! stored, so whoever wrote the store could choose the upper folder that a commit uses. A store cannot contain these
-//! attributes. A stopped process does not answer; then the command fails after a time limit.
+//! The files in `.zarrfs` would not be safe: a store may contain a folder `.zarrfs`, which hides the control directory,
+//! and the author of the store could choose the changes directory that a commit uses. A store cannot contain these
+//! attributes. A stopped daemon does not answer, so the command fails after a time limit.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,27 +19,27 @@ use crate::mount::open::ViewKind;
 use crate::view::control;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Returns the control directory of a mount.
+/// Returns the path of the control directory `.zarrfs` of a mount.
 pub(super) fn control_dir(mountpoint: &Path) -> PathBuf {
     mountpoint.join(OsStr::from_bytes(control::CONTROL))
 }
 
-/// The facts about a mount.
+/// The answer of a mount to a query for its source and options.
 pub(super) struct MountFacts {
     dir: PathBuf,
-    /// The contents of the mount's `mount.json`.
+    /// The members of `mount.json`: the source and the options in force.
     members: Value,
     hides_control: bool,
 }
 
-/// A path in a zarrfs mount.
+/// A path in a zarrfs mount, with the mountpoint.
 pub(super) struct PathInMount {
     pub(super) mountpoint: PathBuf,
-    /// The path, without symbolic links.
+    /// The absolute path, without symbolic links.
     pub(super) path: PathBuf,
 }
 
-/// Returns the zarrfs mount that contains a path; `None` if no mount contains it.
+/// Finds the zarrfs mount that contains a path; returns `None` if the path is in no zarrfs mount.
 pub(super) fn containing_mount(path: &Path) -> Result<Option<PathInMount>> {
     let table = mountinfo::read().unwrap_or_default();
     let ours: Vec<Mounted> = table.into_iter().filter(Mounted::is_ours).collect();
@@ -58,7 +58,7 @@ pub(super) fn containing_mount(path: &Path) -> Result<Option<PathInMount>> {
     }))
 }
 
-/// Returns the mountpoint if the path is one, or `None`.
+/// Returns the mountpoint if the path is the mountpoint of a zarrfs mount, otherwise `None`.
 pub(super) fn mountpoint_at(path: &Path) -> Result<Option<PathBuf>> {
     let mount = containing_mount(path)?.filter(|mount| mount.mountpoint == mount.path);
     Ok(mount.map(|mount| mount.mountpoint))
@@ -69,7 +69,7 @@ pub(super) fn attribute(dir: &Path, name: &'static [u8]) -> Result<Vec<u8>> {
     with_timeout(dir, move |dir| read_attribute(dir, name))
 }
 
-/// Runs a query on the mount at `dir`; `Unavailable` if the mount does not answer in time.
+/// Runs a query of the mount at `dir` in its own thread; fails with `Unavailable` if no answer comes in time.
 fn with_timeout<T: Send + 'static>(
     dir: &Path,
     query: impl FnOnce(&Path) -> Result<T> + Send + 'static,
@@ -86,9 +86,9 @@ fn with_timeout<T: Send + 'static>(
     })
 }
 
-/// Returns an extended attribute, without a time limit.
+/// Reads an extended attribute of a mount's root. Blocks as long as the mount does not answer.
 fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
-    // No value of an extended attribute is longer.
+    // Linux limits the value of an extended attribute to 64 KiB.
     let mut value = vec![0; 1 << 16];
     let read = rustix::fs::getxattr(dir, OsStr::from_bytes(name), value.as_mut_slice());
     let length = read.map_err(|error| unanswered(dir, error.into()))?;
@@ -96,7 +96,7 @@ fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Returns the error of a mount that does not answer with its facts.
+/// Returns the error for a mount that cannot be queried, with the reason, such as a daemon that has ended.
 fn unanswered(dir: &Path, error: io::Error) -> Error {
     if liveness::is_gone(&error) {
         let why = format!(
@@ -114,12 +114,12 @@ fn unanswered(dir: &Path, error: io::Error) -> Error {
 }
 
 impl MountFacts {
-    /// Queries the zarrfs mountpoint `dir`; `Unavailable` if it does not answer in time.
+    /// Queries the facts of the mount at `dir`; fails with `Unavailable` if it does not answer in time.
     pub(super) fn ask(dir: &Path) -> Result<MountFacts> {
         with_timeout(dir, MountFacts::wait)
     }
 
-    /// Queries the mount, without a time limit.
+    /// Queries the facts of the mount at `dir`. Blocks as long as the mount does not answer.
     pub(super) fn wait(dir: &Path) -> Result<MountFacts> {
         let text = read_attribute(dir, control::MOUNT_ATTRIBUTE)?;
         let members =
@@ -132,17 +132,17 @@ impl MountFacts {
         })
     }
 
-    /// Returns the source of the mount, without secrets.
+    /// Returns the path or URL of the mounted store, without secrets.
     pub(super) fn source(&self) -> &str {
         self.members["source"].as_str().unwrap_or_default()
     }
 
-    /// Returns the value of an option in force, or "" if there is no such option.
+    /// Returns the value of a mount option, or "" if the option is not set.
     pub(super) fn option(&self, name: &str) -> &str {
         self.members["options"][name].as_str().unwrap_or_default()
     }
 
-    /// Returns the upper folder, or `None` if the mount has none.
+    /// Returns the changes directory, or `None` if the mount has none.
     pub(super) fn upper(&self) -> Option<PathBuf> {
         let upper = self.option("cow");
         (!matches!(upper, "none" | "")).then(|| PathBuf::from(upper))
@@ -153,19 +153,19 @@ impl MountFacts {
         self.members["listings"].is_null()
     }
 
-    /// Whether the store has a key with the name of the control directory, so that the mount has no control directory.
+    /// Whether the store has a key `.zarrfs`, which hides the control directory of the mount.
     pub(super) fn hides_control(&self) -> bool {
         self.hides_control
     }
 
-    /// Whether the mountpoint shows nodes, not the keys of the store: every view but the store view.
+    /// Whether the files below the mountpoint belong to groups and arrays. In the store view they are the stored keys.
     pub(super) fn shows_nodes(&self) -> bool {
         self.option("view") != ViewKind::Store.name()
     }
 
-    /// Returns the folder with all keys of the store.
+    /// Returns the folder of the mount in which all keys of the store are files.
     ///
-    /// Fails with `Unsupported` if the mount does not show them.
+    /// Fails with `Unsupported` if the mount has no such folder.
     pub(super) fn keys(&self) -> Result<PathBuf> {
         match (self.hides_control, self.shows_nodes()) {
             (false, _) => Ok(control_dir(&self.dir).join("store")),

@@ -1,6 +1,6 @@
 //! Parses the options of mount(8) and fstab: `-o ro,memory=256M`.
 //!
-//! The options of mount(8) and systemd themselves are accepted and ignored; other options change the plan. The error of
+//! Options for mount(8) and systemd themselves are ignored; other options change the plan of the mount. The error for
 //! an unknown option suggests the most similar name.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::edit_distance::nearest;
 use zarrfs_store::{Revision, VirtualPrefix};
 
-/// Options without an effect: the options of mount(8) and systemd, and options that are always or never in force.
+/// Options that are accepted and ignored: those for mount(8) and systemd, and those that zarrfs cannot switch.
 const IGNORED: [&str; 34] = [
     "async",
     "atime",
@@ -100,7 +100,7 @@ const KNOWN: [&str; 45] = [
     "write_through",
 ];
 
-/// Other names of options: those of other tools, and those of earlier versions.
+/// Synonyms of options: names in other tools, and names in earlier versions of zarrfs.
 const ALIASES: [(&str, &str); 9] = [
     ("cache", "cache_dir"),
     ("changes", "cow"),
@@ -113,9 +113,9 @@ const ALIASES: [(&str, &str); 9] = [
     ("option", "storage_option"),
 ];
 
-/// Applies the options of all `-o` arguments to the plan, in order.
+/// Applies the options of all `-o` arguments, in order, to the plan of a mount.
 ///
-/// `Invalid` if an option is unknown (unless `sloppy`) or its value is invalid.
+/// Fails with `Invalid` if an option is unknown (unless `sloppy`) or its value is invalid.
 pub(super) fn apply_all(plan: &mut MountPlan, texts: &[String], sloppy: bool) -> Result<()> {
     for (name, value) in texts.iter().flat_map(|text| split(text)) {
         apply(plan, &name, value.as_deref(), sloppy)?;
@@ -124,7 +124,7 @@ pub(super) fn apply_all(plan: &mut MountPlan, texts: &[String], sloppy: bool) ->
     Ok(())
 }
 
-/// Splits `a,b=c` at commas; in a value `\,` is a comma and `\\` a backslash.
+/// Splits mount options such as `a,b=c` at commas; in a value `\,` is a comma and `\\` a backslash.
 fn split(text: &str) -> Vec<(String, Option<String>)> {
     let mut options = vec![String::new()];
     let mut letters = text.chars().peekable();

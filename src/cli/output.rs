@@ -1,9 +1,9 @@
 //! Writes an output file or folder atomically.
 //!
-//! A folder or a regular file gets its name when it is complete, and an existing file stays until then; a signal leaves
-//! nothing partial. An existing file that is not regular, such as a pipe or `/dev/null`, is written directly, and a
-//! link to a file stays a link. The name of an open descriptor, such as `/dev/stdout`, means the descriptor: output is
-//! appended to earlier output, whatever file it is.
+//! A folder or a regular file is written under a temporary name, and renamed when it is complete; until then an
+//! existing file stays, and a signal removes the incomplete one. An existing file that is not regular, such as a pipe
+//! or `/dev/null`, is written directly, and a symbolic link stays a link. A path such as `/dev/stdout` means an open
+//! descriptor: output is appended to the earlier output of that descriptor.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, Permissions};
@@ -22,25 +22,24 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::cli::signals;
 use zarr_format::error::{Error, Kind, Result};
 
-/// A file that is being written.
+/// An output file that is being written.
 pub(super) struct OutputFile<'a> {
-    /// The path as typed.
+    /// The output path as the user typed it, for error messages.
     path: &'a Path,
     file: File,
-    /// The names of a file that is renamed when it is complete.
+    /// The temporary and the final name; `None` for a pipe, a device or a descriptor, which is written directly.
     names: Option<OutputNames>,
 }
 
-/// The names of an output file.
 struct OutputNames {
-    /// The name of the file until the file is complete.
+    /// The temporary name, under which the file is written.
     partial: PathBuf,
-    /// The final name of the file.
+    /// The final name, which the complete file gets.
     target: PathBuf,
 }
 
 impl OutputFile<'_> {
-    /// Opens the file at `path` for writing; `Invalid` for a directory and for a dangling link.
+    /// Opens the output file at `path`; fails with `Invalid` for a directory and for a dangling symbolic link.
     pub(super) fn create(path: &Path) -> Result<OutputFile<'_>> {
         let failed = |error| Error::os(path.display(), error);
         if let Some(number) = named_descriptor(path) {
@@ -56,7 +55,8 @@ impl OutputFile<'_> {
             Ok(there) if there.is_file() => {
                 let target = fs::canonicalize(path).map_err(failed)?;
                 let created = OutputFile::partial(path, target)?;
-                // A file keeps its mode when its content is replaced, but set-ID bits must not apply to new content.
+                // The new file gets the permissions of the file that it replaces, but not the set-ID bits, which must
+                // not apply to new content.
                 let mode = there.permissions().mode() & 0o777;
                 let set = created.file.set_permissions(Permissions::from_mode(mode));
                 set.map_err(failed)?;
@@ -80,7 +80,7 @@ impl OutputFile<'_> {
         }
     }
 
-    /// Creates a temporary file next to `target`, to be renamed to it.
+    /// Creates a temporary file in the folder of `target`, to be renamed to `target` when it is complete.
     fn partial(path: &Path, target: PathBuf) -> Result<OutputFile<'_>> {
         let name = target.file_name();
         let name = name.ok_or_else(|| Error::invalid(path.display(), "is a directory"))?;
@@ -101,12 +101,12 @@ impl OutputFile<'_> {
         })
     }
 
-    /// `NoSpace` if the file system clearly has less than `bytes` free. Pipes and devices are not checked.
+    /// Fails with `NoSpace` if the file system has fewer than `bytes` free bytes. Pipes and devices are not checked.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
         if self.names.is_none() {
             return Ok(());
         }
-        // Some file systems report no free space, or no blocks at all.
+        // Some file systems report no free space or no blocks at all: they are not checked.
         let Some(disk) = rustix::fs::fstatvfs(&self.file)
             .ok()
             .filter(|disk| disk.f_blocks > 0)
@@ -125,13 +125,12 @@ impl OutputFile<'_> {
         Ok(())
     }
 
-    /// Appends bytes.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         let failed = |error| Error::os(self.path.display(), error);
         (&self.file).write_all(bytes).map_err(failed)
     }
 
-    /// Renames the file to its final name.
+    /// Gives the complete output file its final name.
     pub(super) fn keep(&self) -> Result<()> {
         let Some(OutputNames { partial, target }) = &self.names else {
             return Ok(());
@@ -144,21 +143,21 @@ impl OutputFile<'_> {
 impl Drop for OutputFile<'_> {
     fn drop(&mut self) {
         if let Some(OutputNames { partial, .. }) = &self.names {
-            // Fails if the file was renamed to its final name.
+            // The result is ignored: the temporary file is missing if it was renamed to its final name.
             let _ = fs::remove_file(partial);
         }
     }
 }
 
-/// A folder that gets its name when it is complete.
+/// An output folder that is renamed to its final name when it is complete.
 pub(super) struct OutputFolder {
-    /// The name of the folder until it is complete; in the same directory as the final name.
+    /// Path of the temporary folder, which is beside the final one.
     pub(super) partial: PathBuf,
     target: PathBuf,
 }
 
 impl OutputFolder {
-    /// Creates the folder; `Exists` if there is a file or a folder with entries at `target`.
+    /// Creates the temporary folder; fails with `Exists` if `target` is a file or a folder that is not empty.
     pub(super) fn create(target: &Path) -> Result<OutputFolder> {
         let failed = |error| Error::os(target.display(), error);
         let is_free = match fs::symlink_metadata(target) {
@@ -186,7 +185,7 @@ impl OutputFolder {
         })
     }
 
-    /// Renames the folder to its final name.
+    /// Gives the complete output folder its final name.
     pub(super) fn keep(&self) -> Result<()> {
         let failed = |error| Error::os(self.target.display(), error);
         fs::rename(&self.partial, &self.target).map_err(failed)
@@ -196,12 +195,12 @@ impl OutputFolder {
 impl Drop for OutputFolder {
     fn drop(&mut self) {
         wait_if_ending();
-        // Fails if the folder was renamed to its final name.
+        // The result is ignored: the temporary folder is missing if it was renamed to its final name.
         let _ = remove_folder(&self.partial);
     }
 }
 
-/// Returns the name of an incomplete file or folder.
+/// Returns the temporary name of an output file or folder, such as `.out.npy.1234.partial`.
 fn partial_name(name: &OsStr) -> OsString {
     let mut partial = OsString::from(".");
     partial.push(name);
@@ -209,7 +208,7 @@ fn partial_name(name: &OsStr) -> OsString {
     partial
 }
 
-/// On a signal that ends the process, first removes the file or folder at `path`, if it exists.
+/// Handles signals that end the process: removes the incomplete file or folder at `path` first.
 fn remove_on_signal(path: &Path) -> io::Result<()> {
     let ignored = signals::ignored_signals();
     let handled = [SIGINT, SIGTERM, SIGHUP].into_iter();
@@ -219,7 +218,7 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
         if let Some(signal) = listener.forever().next() {
             IS_ENDING.store(true, Ordering::Release);
             let _ = fs::remove_file(&path).or_else(|_| remove_folder(&path));
-            // Ends the process with the signal's default action.
+            // Lets the signal end the process, as if it had no handler.
             let _ = emulate_default_handler(signal);
         }
     };
@@ -227,10 +226,10 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
     thread.spawn(wait).map(drop)
 }
 
-/// Whether a signal ends the process, so that its output is being removed.
+/// Whether a signal is ending the process, so that the incomplete output is being removed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Waits for the end of the process if a signal is ending it: an error is then caused by the removal of the output, and
+/// If a signal is ending the process, blocks until it ends: the current error comes from the removal of the output, and
 /// must not be printed.
 fn wait_if_ending() {
     while IS_ENDING.load(Ordering::Acquire) {
@@ -238,8 +237,8 @@ fn wait_if_ending() {
     }
 }
 
-/// Removes a folder into which other threads still write. It is renamed first, so that they cannot create files in it
-/// any more.
+/// Removes a folder into which other threads still write. It is renamed first, so that those threads cannot create
+/// files in it any more.
 fn remove_folder(path: &Path) -> io::Result<()> {
     let mut gone = path.as_os_str().to_owned();
     gone.push(".gone");
@@ -247,11 +246,11 @@ fn remove_folder(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(&gone)
 }
 
-/// Returns the number of this process's descriptor that a path names, or `None` for the path of a file.
+/// Returns the number of the open descriptor that a path such as `/dev/stdout` names, or `None` for any other path.
 pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     let own = fs::canonicalize("/proc/self").ok()?;
     let mut path = path.to_path_buf();
-    // The kernel follows at most 40 symbolic links.
+    // A path is followed through at most 40 symbolic links, as in the kernel.
     for _ in 0..40 {
         let folder = match path.parent()? {
             folder if folder.as_os_str().is_empty() => Path::new("."),
@@ -267,7 +266,7 @@ pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     None
 }
 
-/// Returns a duplicate of an open descriptor, which shares its file offset.
+/// Duplicates an open descriptor; the duplicate shares its file offset, so output is appended.
 fn descriptor(number: i32) -> io::Result<OwnedFd> {
     match number {
         0 => io::stdin().as_fd().try_clone_to_owned(),

@@ -7,27 +7,27 @@ use crate::cli::output::OutputFile;
 use crate::cli::terminal::{Paint, is_utf8, terminal_width};
 use zarr_format::error::{Error, Result};
 
-/// Red, green and blue.
+/// A colour as red, green and blue, each from 0 to 255.
 pub(super) type Rgb = [u8; 3];
 
-/// A picture, row by row.
+/// A picture in memory; its pixels are stored row by row.
 pub(super) struct Picture {
     pub(super) width: usize,
     pub(super) pixels: Vec<Rgb>,
 }
 
-/// How a picture is drawn.
+/// The form in which a command shows a picture: a file, coloured blocks, letters, or only facts as JSON.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Drawing {
     File,
     Colours,
     Letters,
-    /// Not drawn: facts are printed as JSON.
     Facts,
 }
 
 impl Drawing {
-    /// Returns how to draw, given whether a file or JSON is requested.
+    /// Chooses the form of the picture: a file or JSON if requested, otherwise coloured blocks or letters, depending on
+    /// the terminal.
     pub(super) fn of(is_file: bool, is_json: bool) -> Drawing {
         match (is_file, is_json) {
             (true, _) => Drawing::File,
@@ -37,12 +37,12 @@ impl Drawing {
         }
     }
 
-    /// Returns the maximum numbers of rows and columns; `in_json` is the maximum of both in JSON.
+    /// Returns the largest picture of this form as numbers of rows and columns; `in_json` limits both in JSON.
     pub(super) fn max_cells(self, in_json: u64) -> (u64, u64) {
         let (lines, columns) = (32, terminal_width() as u64);
         match self {
             Drawing::Letters => (lines, columns),
-            // A line of half blocks has two rows.
+            // A half-block character shows two pixels, one above the other.
             Drawing::Colours => (2 * lines, columns),
             Drawing::Facts => (in_json, in_json),
             Drawing::File => (1024, 1024),
@@ -50,7 +50,7 @@ impl Drawing {
     }
 }
 
-/// The colour of missing chunks, and of elements without a colour.
+/// Dark grey: the colour of missing chunks, and of elements without a value to show, such as NaN.
 pub(super) const GREY: Rgb = [48, 48, 48];
 
 impl Picture {
@@ -62,7 +62,7 @@ impl Picture {
         self.pixels.get(row * self.width + column).copied()
     }
 
-    /// Returns coloured lines of half blocks; each line has two rows.
+    /// Returns the picture as lines of coloured half-block characters; a line shows two rows of pixels.
     pub(super) fn to_lines(&self) -> Vec<String> {
         let rows = (0..self.height()).step_by(2);
         rows.map(|row| self.line(row)).collect()
@@ -72,7 +72,6 @@ impl Picture {
         let mut line = String::new();
         for column in 0..self.width {
             let [r, g, b] = self.at(row, column).unwrap_or_default();
-            // Writing to a String cannot fail.
             let _ = write!(line, "\u{1b}[38;2;{r};{g};{b}m");
             if let Some([r, g, b]) = self.at(row + 1, column) {
                 let _ = write!(line, "\u{1b}[48;2;{r};{g};{b}m");
@@ -97,14 +96,14 @@ impl Picture {
         output.keep()
     }
 
-    /// Returns the width of a cell in pixels of the file, 1 to 32: the longer side of a small picture is enlarged to at
-    /// least 512 pixels, if 32 suffice for that.
+    /// Returns how many pixels of the image file show one pixel of the picture, 1 to 32. Small pictures are enlarged to
+    /// at least 512 pixels on the longer side, if 32 is enough for that.
     fn scale(&self) -> usize {
         let side = self.width.max(self.height()).max(1);
         512_usize.div_ceil(side).clamp(1, 32)
     }
 
-    /// Returns the picture as PNG; errors name the path.
+    /// Returns the picture as a PNG file; `path` is only for errors.
     fn to_png(&self, path: &Path) -> Result<Vec<u8>> {
         let failed = |error: png::EncodingError| Error::invalid(path.display(), error);
         let scale = self.scale();
@@ -124,7 +123,7 @@ impl Picture {
         Ok(file)
     }
 
-    /// Returns the picture as SVG, with a rectangle for each run of one colour.
+    /// Returns the picture as an SVG file; neighbours of the same colour in a row are one rectangle.
     fn to_svg(&self) -> String {
         let scale = self.scale();
         let (width, height) = (self.width * scale, self.height() * scale);
@@ -141,7 +140,6 @@ impl Picture {
                     (column..self.width).take_while(|&next| self.at(row, next) == Some(colour));
                 let run = alike.count().max(1);
                 let [r, g, b] = colour;
-                // Writing to a String cannot fail.
                 let _ = writeln!(
                     out,
                     "<rect x=\"{column}\" y=\"{row}\" width=\"{run}\" height=\"1\" fill=\"#{r:02x}{g:02x}{b:02x}\"/>"
@@ -154,7 +152,7 @@ impl Picture {
     }
 }
 
-/// Colours from dark blue through green to yellow, of increasing lightness, for values from 0 to 1.
+/// Colour scale for values from 0 to 1: from dark blue through green to yellow, with increasing lightness.
 const SCALE: [Rgb; 9] = [
     [68, 1, 84],
     [71, 44, 122],
@@ -167,7 +165,7 @@ const SCALE: [Rgb; 9] = [
     [253, 231, 37],
 ];
 
-/// Returns the colour of a value from 0 to 1.
+/// Returns the colour on the scale for a value from 0 to 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

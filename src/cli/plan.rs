@@ -1,6 +1,6 @@
-//! Plans a mount: all of its options with their defaults.
+//! Collects all options of a mount, with their defaults, in a plan.
 //!
-//! Paths are absolute from here on, since the daemon changes its working directory. Nothing is opened here.
+//! The plan has absolute paths, since the daemon changes its working directory. No file is opened here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,20 @@ use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_overlay::OverlayConfig;
 use zarrfs_store::{StoreConfig, VirtualPrefix};
 
-/// Default of --max-chunk, for plans and commands without that option.
 pub(super) const DEFAULT_MAX_CHUNK: u64 = 1 << 30;
 
-/// Default of --timeout, for plans and commands without that option.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The options of a mount.
+/// All options of a mount.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MountPlan {
     pub(super) source: String,
     pub(super) dir: PathBuf,
     pub(super) view: ViewKind,
     pub(super) foreground: bool,
-    /// Unmount when standard input ends.
+    /// Whether the mount ends when standard input is closed.
     pub(super) until_eof: bool,
-    /// Remove the mountpoint when the mount has ended.
+    /// Whether the mountpoint is removed after the unmount.
     pub(super) rmdir: bool,
     pub(super) fake: bool,
     pub(super) flags: Flags,
@@ -51,29 +49,29 @@ pub(super) struct MountPlan {
     pub(super) list: Vec<ListedFormat>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
-    /// Whether to use the upper folder although the store was at another place before.
+    /// Whether the changes directory is used although it belongs to a store at another path or URL.
     pub(super) rebind: bool,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
-    /// Mount read-only even if there is an upper folder.
+    /// Whether the mount is read-only even if it has a changes directory.
     pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
-    /// Let the kernel read local stored files itself.
+    /// Whether the kernel reads local stored files directly (FUSE_PASSTHROUGH).
     pub(super) passthrough: bool,
-    /// A warning to be logged once the log is open.
+    /// A warning about the options, which is logged once the log is open.
     pub(super) warning: Option<String>,
 }
 
 impl MountPlan {
-    /// Returns the plan of a mount without options.
+    /// Returns the plan of a mount of `store` at `dir`, with the defaults of all options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         values::check_store(store)?;
         let (place, revision) = zarrfs_store::split_revision(store)?;
         let place = match zarrfs_store::local_folder(&place) {
-            // Absolute, since the daemon changes its working directory.
+            // A local path is made absolute, since the daemon changes its working directory.
             Some(folder) => values::absolute(&without_descriptor(Path::new(&folder)))?
                 .to_string_lossy()
                 .into_owned(),
@@ -92,13 +90,14 @@ impl MountPlan {
             memory: default_memory(),
             max_chunk: DEFAULT_MAX_CHUNK,
             timeout: DEFAULT_TIMEOUT,
-            // A page fault in a randomly read mmap reads this much.
+            // At most 1 MiB, because the kernel reads this much on a page fault in an mmap, even if the access is
+            // random.
             readahead: 1 << 20,
             ..MountPlan::default()
         })
     }
 
-    /// Returns the plan of `zarrfs mount`; `Invalid` for an invalid option.
+    /// Returns the plan for the arguments of `zarrfs mount`; fails with `Invalid` for an invalid option.
     pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
         let mut plan = MountPlan {
             view: args.view,
@@ -148,7 +147,7 @@ impl MountPlan {
         Ok(plan)
     }
 
-    /// Returns the plan of `mount.zarrfs`; `Invalid` for an invalid option.
+    /// Returns the plan for the arguments of `mount.zarrfs`; fails with `Invalid` for an invalid option.
     pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
         let mut plan = MountPlan::plain(&args.store, &args.dir)?;
         plan.verbose = args.verbose;
@@ -158,12 +157,12 @@ impl MountPlan {
         Ok(plan)
     }
 
-    /// Returns the store's name without passwords and tokens.
+    /// Returns the path or URL of the store without passwords and tokens.
     pub(super) fn redacted_source(&self) -> String {
         zarrfs_store::redacted(&self.source)
     }
 
-    /// Returns the configuration of the views.
+    /// Returns the configuration of the mount's views.
     pub(super) fn views_config(&self) -> ViewsConfig {
         ViewsConfig {
             source: self.source.clone(),
@@ -181,12 +180,12 @@ impl MountPlan {
         }
     }
 
-    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted, or `None`.
+    /// Returns N if the mountpoint is `/dev/fd/N`: a FUSE device that a privileged program has already mounted.
     pub(super) fn descriptor(dir: &Path) -> Option<i32> {
         dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
     }
 
-    /// Returns the owner and permission bits of the files.
+    /// Returns the owner, group and umask of all files, and whether the mount is writable.
     pub(super) fn vfs_config(&self) -> VfsConfig {
         VfsConfig {
             uid: self.uid,
@@ -196,13 +195,14 @@ impl MountPlan {
         }
     }
 
-    /// Keeps changes in an upper folder.
+    /// Makes the mount writable: changes are stored in the directory `upper`.
     pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
         self.cow = Some(values::absolute(upper)?);
         Ok(())
     }
 
-    /// Writes changes to the store when files are closed, through an upper folder.
+    /// Makes the mount writable: a file is written to the store when it is closed. The changes directory has a default,
+    /// and stores the changes that the store refuses.
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
@@ -213,7 +213,7 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Returns the upper folder and its configuration, or `None` without one.
+    /// Returns the changes directory and its configuration, or `None` if there is none.
     fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
         let config = OverlayConfig {
             uid: self.uid,
@@ -223,19 +223,19 @@ impl MountPlan {
         self.cow.clone().map(|upper| (upper, config))
     }
 
-    /// Returns the upper folder as text.
+    /// Returns the path of the changes directory, or `none`.
     fn upper_text(&self) -> String {
         let upper = self.cow.as_ref();
         upper.map_or_else(|| "none".to_string(), |path| path.display().to_string())
     }
 
-    /// Returns the chosen dialect.
+    /// Returns the dialect of --dialect, or `auto`.
     fn dialect_text(&self) -> String {
         let chosen = self.hierarchy.dialect;
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
-    /// Returns the prefixes of virtual chunks, without their options.
+    /// Returns the URL prefixes below which virtual chunks are read, without the secrets in their options.
     fn virtual_chunks_text(&self) -> String {
         let prefixes = self.store.virtual_chunks.iter().map(VirtualPrefix::prefix);
         match prefixes.collect::<Vec<_>>().as_slice() {
@@ -244,7 +244,7 @@ impl MountPlan {
         }
     }
 
-    /// Returns the formats that directories list in addition to the default one.
+    /// Returns the formats of --list as text, or `none`.
     fn list_text(&self) -> String {
         let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
         if words.is_empty() {
@@ -254,7 +254,7 @@ impl MountPlan {
         }
     }
 
-    /// Returns the options in force for `mount.json`, without secrets.
+    /// Returns the options of the mount and their values for `mount.json`, without secrets.
     fn options_in_force(&self) -> Vec<(String, String)> {
         let options = [
             ("store", self.redacted_source()),
@@ -291,8 +291,8 @@ impl MountPlan {
     }
 }
 
-/// Returns the directory to which a path such as `/dev/fd/8` leads, since the daemon closes inherited descriptors.
-/// Returns any other path unchanged.
+/// Resolves a path such as `/dev/fd/8`, since the daemon closes inherited descriptors. Returns any other path
+/// unchanged.
 fn without_descriptor(path: &Path) -> PathBuf {
     let is_own = ["/dev/fd", "/proc/self/fd"]
         .iter()
@@ -301,7 +301,7 @@ fn without_descriptor(path: &Path) -> PathBuf {
     resolved.unwrap_or_else(|| path.to_path_buf())
 }
 
-/// Returns the default upper folder of `--write-through` for the store at `place`.
+/// Returns the default changes directory of `--write-through` for the store at `place`.
 fn state_folder(place: &str) -> Result<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(state) if !state.is_empty() => PathBuf::from(state),
@@ -320,8 +320,8 @@ fn state_folder(place: &str) -> Result<PathBuf> {
     Ok(state.join("zarrfs").join(name))
 }
 
-/// Returns the default memory budget: a quarter of the memory of the machine or container, at most 4 GiB; 256 MiB if
-/// that memory is unknown.
+/// Returns the default of --memory: a quarter of the memory of the machine or container, at most 4 GiB; 256 MiB if that
+/// memory is unknown.
 pub(super) fn default_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()

@@ -17,7 +17,7 @@ use zarrfs_export::inspect::coordinates::nanoseconds;
 use zarrfs_export::inspect::preview::{NumberPlane, PictureSize, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Prints or writes the picture.
+/// Runs `zarrfs preview`: prints the picture of a plane or writes it to a file.
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let node = SourceNode::open(&args.store, path)?.in_group();
@@ -25,7 +25,7 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     node.name_errors(drawn)
 }
 
-/// Shows a selection of an array.
+/// Draws the selected plane of an array as picture, letters or JSON.
 fn draw(args: &PreviewArgs, node: &SourceNode<'_>, selection: &str) -> Result<bool> {
     let array = node.open_array()?;
     let drawing = Drawing::of(args.output.is_some(), args.json);
@@ -62,11 +62,10 @@ fn draw(args: &PreviewArgs, node: &SourceNode<'_>, selection: &str) -> Result<bo
     Ok(true)
 }
 
-/// A plane and how to show it.
+/// The numbers of a plane, with the array that they belong to.
 struct DrawnPlane<'a> {
     plane: &'a NumberPlane,
     array: &'a Array,
-    /// The names of the array's dimensions.
     names: &'a [Option<String>],
 }
 
@@ -80,7 +79,8 @@ impl DrawnPlane<'_> {
         }
     }
 
-    /// Returns lines of letters, two letters for each element if they fit: a letter is twice as high as wide.
+    /// Returns the plane as lines of letters. If the terminal is wide enough, each element is two letters wide, because
+    /// a letter is twice as high as wide.
     fn letters(&self) -> Vec<String> {
         let width = self.plane.width.max(1);
         let is_doubled = self.plane.steps == (1, 1) && 2 * width <= terminal_width();
@@ -101,7 +101,7 @@ impl DrawnPlane<'_> {
         letters.chunks(width).map(line).collect()
     }
 
-    /// Returns the lines of the legend.
+    /// Returns the legend: the colours or letters of the smallest and the largest value and of missing values.
     fn legend(&self, drawing: Drawing) -> Vec<String> {
         let [least, largest, nothing] = match drawing {
             Drawing::Letters => ["'.'", "'@'", "blank"],
@@ -126,7 +126,7 @@ impl DrawnPlane<'_> {
         lines
     }
 
-    /// Returns the kinds of elements that have no colour.
+    /// Names the kinds of elements in the plane that have no colour, such as NaN.
     fn dark(&self) -> Vec<&'static str> {
         let dark = self.plane.dark;
         let is_time = matches!(
@@ -173,7 +173,7 @@ impl DrawnPlane<'_> {
         lines
     }
 
-    /// Returns the smallest and the largest number as text.
+    /// Returns the smallest and the largest value of a range as text.
     fn ends(&self, range: &Range) -> Option<[String; 2]> {
         if matches!(self.array.data_type, DataType::Complex(_)) {
             let (low, high) = range.numbers()?;
@@ -182,7 +182,7 @@ impl DrawnPlane<'_> {
         Some(range.elements()?.map(|element| self.text(element)))
     }
 
-    /// Formats an element; a time as a date.
+    /// Formats an element as text; a point in time as a date.
     fn text(&self, element: &[u8]) -> String {
         let time = || {
             let DataType::DateTime(unit) = &self.array.data_type else {
@@ -195,7 +195,7 @@ impl DrawnPlane<'_> {
         time().unwrap_or_else(|| format::element(&self.array.data_type, element))
     }
 
-    /// Returns lines about the plane, and about the part of it that is drawn.
+    /// Returns lines that say which dimensions are the rows and columns of the plane, and which part of them is drawn.
     fn plane_lines(&self) -> Vec<String> {
         let (rows, columns) = self.plane.axes;
         let axes = self.plane.selection.axes.iter().enumerate();
@@ -254,7 +254,7 @@ impl DrawnPlane<'_> {
     }
 }
 
-/// Returns `2nd`, `3rd` and so on.
+/// Returns a number as an ordinal: `2nd`, `3rd`.
 fn ordinal(number: u64) -> String {
     let ending = match (number % 10, number % 100) {
         (_, 11..=13) => "th",
@@ -266,7 +266,7 @@ fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-/// Returns the letter of a value from 0 to 1, from light to dark; a blank means no colour.
+/// Returns the letter for a value from 0 to 1: light letters for small values, dark letters for large ones.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

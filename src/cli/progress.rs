@@ -1,8 +1,8 @@
 //! Shows progress on stderr, if it is a terminal and the command is slow.
 //!
-//! A thread draws the line after one second, so that it is updated even while no work is done. The remaining time
-//! follows from the pace since the first work, with decreasing weight for older work. indicatif's own estimate is not
-//! used: it starts when the bar appears, and counts all earlier work as done in that moment.
+//! A thread draws the line after one second, so that it is updated even while no work finishes. The remaining time is
+//! estimated from the pace, in which recent work has more weight. indicatif's own estimate would begin when the bar
+//! appears, and count all earlier work as done in that moment.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cli::format;
 
-/// How long a command runs before the line appears.
+/// How long a command runs before its progress is shown.
 pub(super) const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Interval between updates of the line.
+/// Interval between updates of the progress line.
 pub(super) const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// The unit of progress.
+/// The things that progress counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
     Keys,
     Bytes,
-    /// Chunks whose total number is unknown.
+    /// Chunks of an unknown total number.
     Chunks,
 }
 
@@ -40,7 +40,7 @@ impl Counted {
     }
 }
 
-/// A line that appears when the command takes long; it is removed on drop.
+/// A progress line on stderr, which appears if the command takes long, and is removed when this value is dropped.
 pub(super) struct Progress {
     shared: Arc<Shared>,
     drawing: Option<JoinHandle<()>>,
@@ -54,13 +54,13 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The unit and the progress; `None` before counting begins.
+    /// What is counted, and the pace; `None` as long as nothing is counted.
     count: Option<(Counted, Pace)>,
     has_ended: bool,
 }
 
 impl Progress {
-    /// Begins with uncounted work, described by `what`.
+    /// Starts a progress line that says `what` until the first number is reported.
     pub(super) fn new(what: &'static str) -> Progress {
         let shared = Arc::new(Shared {
             started: Instant::now(),
@@ -70,7 +70,7 @@ impl Progress {
         let drawn = shared.clone();
         let draw = move || drawn.draw(what);
         let name = || thread::Builder::new().name("zarrfs-progress".to_string());
-        // Without a thread the command shows no progress.
+        // If no thread can be started, the command runs without a progress line.
         let drawing = io::stderr().is_terminal().then(|| name().spawn(draw).ok());
         Progress {
             shared,
@@ -78,17 +78,17 @@ impl Progress {
         }
     }
 
-    /// Updates the number of finished keys; 0 when the work begins.
+    /// Reports the number of finished keys; the caller reports 0 when the work begins.
     pub(super) fn keys(&self, done: u64, total: u64) {
         self.shared.record(Counted::Keys, done, total);
     }
 
-    /// Updates the number of finished bytes; 0 when the work begins.
+    /// Reports the number of finished bytes; the caller reports 0 when the work begins.
     pub(super) fn bytes(&self, done: u64, total: u64) {
         self.shared.record(Counted::Bytes, done, total);
     }
 
-    /// Updates the number of chunks that were counted.
+    /// Reports the number of chunks counted so far; their total number is unknown.
     pub(super) fn chunks(&self, count: u64) {
         self.shared.record(Counted::Chunks, count, 0);
     }
@@ -99,7 +99,7 @@ impl Drop for Progress {
         self.shared.state.lock().has_ended = true;
         self.shared.ends.notify_all();
         if let Some(drawing) = self.drawing.take() {
-            // A panic in the drawing thread does not matter.
+            // The result is ignored: a panic of the drawing thread must not fail the command.
             let _ = drawing.join();
         }
     }
@@ -114,7 +114,7 @@ impl Shared {
         pace.record(done, now);
     }
 
-    /// Draws the line until the work has ended; then indicatif removes it.
+    /// Draws the progress line until the work has ended, then lets indicatif remove it.
     fn draw(&self, what: &str) {
         let mut state = self.state.lock();
         self.ends.wait_for(&mut state, SHOW_AFTER);
@@ -148,18 +148,18 @@ impl Shared {
     }
 }
 
-/// The pace of work. Times are seconds since an arbitrary moment.
+/// The pace of the work, for the estimate of the remaining time. Times are in seconds since an arbitrary moment.
 #[derive(Clone, Debug)]
 struct Pace {
     began: f64,
     done: u64,
     total: u64,
-    /// The time of the last progress.
+    /// Time of the last progress.
     last: f64,
-    /// Work (`recent_work`) and the time that it took (`recent_time`), with decreasing weight for older work.
+    /// Amount of finished work (`recent_work`) and its duration (`recent_time`); older work has less weight.
     recent_work: f64,
     recent_time: f64,
-    /// The longest pause between two updates: chunks may finish in bursts.
+    /// The longest time without progress: chunks may finish in bursts, with pauses in between.
     longest_pause: f64,
 }
 
@@ -176,14 +176,14 @@ impl Pace {
         }
     }
 
-    /// Records that `done` is finished at `now`.
+    /// Records that `done` units of work are finished at time `now`.
     fn record(&mut self, done: u64, now: f64) {
         let work = done.saturating_sub(self.done);
         if work == 0 {
             return;
         }
         let pause = (now - self.last).max(0.0);
-        // After eight seconds work has half the weight.
+        // The weight of earlier work is halved every eight seconds.
         let weight = 0.5_f64.powf(pause / 8.0);
         self.recent_work = self.recent_work * weight + format::float(work);
         self.recent_time = self.recent_time * weight + pause;
@@ -191,13 +191,13 @@ impl Pace {
         (self.done, self.last) = (done, now);
     }
 
-    /// Returns the remaining seconds, or `None` while they are unknown.
+    /// Returns the estimated remaining seconds, or `None` if there is too little progress for an estimate.
     fn left(&self, now: f64) -> Option<f64> {
-        // Less than a second of work says nothing about the pace.
+        // The first second of work is too short for an estimate.
         if now - self.began < 1.0 || self.recent_work == 0.0 {
             return None;
         }
-        // A pause slows the pace only once it is longer than the earlier pauses.
+        // A pause without progress lowers the estimated pace only if it is longer than all earlier pauses.
         let pause = (now - self.last).max(0.0);
         let usual = pause.min(self.longest_pause);
         let rest = format::float(self.total.saturating_sub(self.done));
@@ -227,8 +227,8 @@ fn seconds_text(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Simulates work in steps that take these seconds. Returns by which factor the estimated remaining time was wrong
-    /// at worst, from `judged_from` on and while at least a second is left.
+    /// Simulates work whose steps take the given seconds. Returns the largest factor by which the estimated remaining
+    /// time was wrong, from `judged_from` on and while at least a second is left.
     fn worst(pieces: &[f64], judged_from: f64) -> f64 {
         let end: f64 = pieces.iter().sum();
         let mut pace = Pace::beginning(0.0);
@@ -258,18 +258,18 @@ mod tests {
     fn the_time_left_is_accurate_from_the_first_second() {
         let even = [0.05; 260];
         assert!(worst(&even, 1.0) < 1.2, "{}", worst(&even, 1.0));
-        // One chunk arrives each second, and is then written at once, in many small steps.
+        // Bursts: one chunk arrives each second, and is then written at once in many small steps.
         let burst = [&[1.0][..], &[0.0001; 24]].concat();
         let bursts = burst.repeat(13);
         assert!(worst(&bursts, 1.1) < 1.3, "{}", worst(&bursts, 1.1));
-        // Chunks that take from zero to half a second.
+        // Uneven work: each chunk takes from zero to half a second.
         let uneven: Vec<f64> = (0..60).map(|n| f64::from(n * 7 % 11) / 20.0).collect();
         assert!(worst(&uneven, 3.0) < 1.6, "{}", worst(&uneven, 3.0));
     }
 
     #[test]
     fn the_time_left_follows_a_change_of_pace() {
-        // A connection that takes three seconds, and a server that becomes four times slower.
+        // A slow start: the connection takes three seconds. Then a server that becomes four times slower.
         let slow_start = [&[3.0][..], &[0.1; 400]].concat();
         assert!(
             worst(&slow_start, 12.0) < 1.6,

@@ -1,4 +1,4 @@
-//! Options of remote stores: clap definitions, and the configuration made from them.
+//! Defines the command-line options of remote stores, and converts them to a configuration.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::{FOREVER, Login, RemoteConfig, default_netrc};
 
-/// The heading of options of remote stores.
+/// Heading of the options of remote stores in the help.
 pub(super) const HEADING: &str = "Remote stores";
 
 /// How a remote store is reached.
@@ -82,7 +82,7 @@ pub struct RemoteArgs {
     pub missing_is: Option<u16>,
 }
 
-/// A value of `--header`, which may be secret.
+/// The text of a `--header` option. `Debug` does not show it, since it may be secret.
 #[derive(Clone)]
 pub struct HeaderText(String);
 
@@ -99,7 +99,7 @@ impl fmt::Debug for HeaderText {
 }
 
 impl RemoteArgs {
-    /// Returns the configuration of the store layer; a request takes at most `timeout`.
+    /// Returns the configuration of the store crate for these options; a request takes at most `timeout`.
     pub(super) fn config(&self, timeout: Duration) -> Result<RemoteConfig> {
         Ok(RemoteConfig {
             cache_dir: self
@@ -125,7 +125,7 @@ impl RemoteArgs {
         })
     }
 
-    /// Returns the name of the first of these options that was given, or `None`.
+    /// Returns the first option of remote stores that the user gave, or `None`.
     pub(super) fn first_given(&self) -> Option<&'static str> {
         let given = [
             (self.anon, "--anon"),
@@ -144,17 +144,17 @@ impl RemoteArgs {
         first.map(|(_, name)| name)
     }
 
-    /// Returns the warning about the first option that has no effect on the store at `location`, or `None`.
+    /// Returns a warning if the user gave an option of remote stores for a local store.
     pub(super) fn without_effect(&self, location: &str) -> Option<String> {
         zarrfs_store::local_folder(location)?;
-        // --cache-dir has a warning of its own.
+        // --cache-dir is left out, because it has its own warning.
         let option = self
             .first_given()
             .filter(|&option| option != "--cache-dir")?;
         Some(format!("{option} has no effect on a local store"))
     }
 
-    /// Reads the credentials for web servers.
+    /// Returns the credentials for web servers, from headers, a token file or ~/.netrc.
     fn login(&self) -> Result<Login> {
         let mut login = Login::default();
         for header in &self.headers {
@@ -169,7 +169,7 @@ impl RemoteArgs {
         Ok(login)
     }
 
-    /// Returns the options of the store, including the profile.
+    /// Returns the backend options, including the profile of --profile.
     fn options(&self) -> Vec<(String, String)> {
         let profile = self.profile.iter();
         let profile = profile.map(|name| ("profile".to_string(), name.clone()));
@@ -177,16 +177,16 @@ impl RemoteArgs {
     }
 }
 
-/// Parses `key=value`.
+/// Parses a backend option of the form `key=value`.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
-        // The text may be a secret, so the error does not repeat it.
+        // The error does not repeat the text of the option, which may be a secret.
         _ => Err("write an option as KEY=VALUE".to_string()),
     }
 }
 
-/// Sets an `-o` option without a value; returns false if the name is not one of them.
+/// Applies an `-o` option of remote stores that has no value; returns false if `name` is no such option.
 pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> Result<bool> {
     match name {
         "anon" => config.anonymous = true,
@@ -197,7 +197,7 @@ pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> Result<bool
     Ok(true)
 }
 
-/// Sets an `-o` option with a value; returns false if the name is not one of them.
+/// Applies an `-o` option of remote stores that has a value; returns false if `name` is no such option.
 pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) -> Result<bool> {
     match name {
         "storage_option" => {
@@ -226,13 +226,13 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
     Ok(true)
 }
 
-/// Returns an error without the name of the option, which is different on the command line and after `-o`.
+/// Removes the option's name from an error, because the option has other names on the command line and in `-o`.
 fn without_option(error: Error) -> Error {
     Error::new(error.kind(), "", error.detail())
 }
 
-/// Parses the status of a missing key. Server errors, and statuses about the form or time of a request, are refused: a
-/// chunk that could not be read would seem to be missing.
+/// Parses an HTTP status that means a missing key. Statuses of server errors and of malformed or late requests are
+/// refused, because a chunk that could not be read would seem to be missing.
 fn missing_status(text: &str) -> std::result::Result<u16, String> {
     let status = text.parse().ok();
     let status = status.filter(|status| (400..500).contains(status));
@@ -242,13 +242,12 @@ fn missing_status(text: &str) -> std::result::Result<u16, String> {
     })
 }
 
-/// Parses a number of concurrent requests.
 fn requests(text: &str) -> Result<u16> {
     let number = text.parse().ok().filter(|n| (1..=1024).contains(n));
     number.ok_or_else(|| Error::invalid("", "choose a number from 1 to 1024"))
 }
 
-/// Parses the TTL of names and metadata: a duration, 0 or `forever`.
+/// Parses how long names and metadata are cached: a duration, 0 or `forever`.
 fn ttl(text: &str) -> Result<Duration> {
     match text {
         "forever" => Ok(FOREVER),
@@ -256,7 +255,7 @@ fn ttl(text: &str) -> Result<Duration> {
     }
 }
 
-/// Returns the options in force for `mount.json`, without values that may be secrets.
+/// Returns the options of remote stores for `mount.json`, without values that may be secrets.
 pub(super) fn options_in_force(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
     let headers: Vec<&str> = config.login.header_names().collect();

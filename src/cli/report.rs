@@ -1,4 +1,4 @@
-//! Prints the results of commands: output, errors and the exit status.
+//! Prints the output and the errors of commands, and chooses the exit status.
 
 use std::io;
 use std::io::Write;
@@ -10,29 +10,29 @@ use serde_json::Value;
 
 use zarr_format::error::{Error, Kind, Result, printable};
 
-/// Exit status for a negative result: there are changes or conflicts.
+/// Exit status of a command that succeeds with a negative result, such as conflicts or differences.
 pub(super) const NO: u8 = 1;
 
-/// Exit status for wrong usage or a failure.
+/// Exit status of a command that fails or has wrong arguments.
 pub(super) const FAILED: u8 = 2;
 
-/// The exit statuses of a form of the command.
+/// The exit statuses of the different forms of the mount command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExitPolicy {
-    /// `zarrfs mount`: 2 for any error.
+    /// `zarrfs mount`: any error is exit status 2.
     Command,
-    /// `mount.zarrfs`: the statuses of mount(8), which prints nothing on success.
+    /// `mount.zarrfs`: the exit statuses of mount(8). Like mount(8) it prints nothing on success.
     Helper,
-    /// `zarrfs STORE DIR -o OPTIONS`: the statuses of mount(8).
+    /// `zarrfs STORE DIR -o OPTIONS`: the exit statuses of mount(8).
     BareForm,
 }
 
 impl ExitPolicy {
-    /// Returns the exit status of an error while mounting.
+    /// Returns the exit status for an error of the mount command.
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
             (ExitPolicy::Command, _) => FAILED,
-            // The statuses of mount(8): wrong usage, a system error, a failed mount.
+            // mount(8) defines 1 for wrong usage, 2 for a system error and 32 for a failed mount.
             (_, Kind::Invalid | Kind::Denied) => 1,
             (_, Kind::NoSpace | Kind::Interrupted) => 2,
             _ => 32,
@@ -48,43 +48,40 @@ impl ExitPolicy {
     }
 }
 
-/// Prints an error; returns the exit status.
+/// Prints an error to stderr, and returns `status` as exit code.
 pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
     warn(text);
     ExitCode::from(status)
 }
 
-/// Prints a message about a command that continues, escaped for a terminal.
+/// Prints a warning to stderr, with control characters escaped.
 pub(super) fn warn(text: impl std::fmt::Display) {
-    // A closed stderr cannot be reported.
+    // The result is ignored: an error of stderr cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "zarrfs: {}", printable(&text.to_string()));
 }
 
-/// Prints a question, escaped for a terminal; the answer follows on the same line.
+/// Prints a question to stderr, with control characters escaped and without a line break after it.
 pub(super) fn prompt(text: impl std::fmt::Display) {
     let mut stderr = io::stderr();
     let _ = write!(stderr, "{}", printable(&text.to_string()));
     let _ = stderr.flush();
 }
 
-/// Prints JSON as the result, with control characters escaped; a closed stdout is no error.
+/// Prints JSON to stdout in indented form, with control characters escaped.
 pub(super) fn print_json(value: &Value) {
     print(escaped(&format!("{value:#}")));
 }
 
 /// A JSON list that is printed item by item, in the format of `print_json`.
 pub(super) struct JsonList {
-    /// The text before the list.
     before: String,
-    /// The text after the list.
     after: &'static str,
-    /// The indentation of the items.
     indent: &'static str,
     has_items: bool,
 }
 
 impl JsonList {
-    /// Builds a list that is the whole result.
+    /// Builds a list that is a whole JSON document.
     pub(super) fn plain() -> JsonList {
         JsonList {
             before: String::new(),
@@ -94,7 +91,7 @@ impl JsonList {
         }
     }
 
-    /// Builds the list `name` in an object, after the object's only other member `first`.
+    /// Builds the list `name` in a JSON object whose only other member is `first`, before the list.
     pub(super) fn member(first: &str, value: &Value, name: &str) -> JsonList {
         let value = json_line(value);
         JsonList {
@@ -105,7 +102,7 @@ impl JsonList {
         }
     }
 
-    /// Prints the next item; breaks if the reader has gone.
+    /// Prints the next item; breaks if the reader of stdout has closed it.
     pub(super) fn item(&mut self, item: &Value) -> ControlFlow<()> {
         let text = escaped(&format!("{item:#}")).replace('\n', &format!("\n{}", self.indent));
         let before = if self.has_items {
@@ -117,7 +114,7 @@ impl JsonList {
         write(format_args!("{before}{}{text}", self.indent))
     }
 
-    /// Prints the end of the list.
+    /// Prints the end of the JSON list and of its object.
     pub(super) fn end(self) {
         let JsonList { before, after, .. } = &self;
         let end = match (self.has_items, self.indent.get(2..)) {
@@ -133,7 +130,7 @@ pub(super) fn json_line(value: &Value) -> String {
     escaped(&value.to_string())
 }
 
-/// Escapes the characters in JSON strings that `printable` escapes in other text.
+/// Escapes control characters in JSON text as `\uXXXX`; they are the characters that `printable` escapes in other text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -148,12 +145,12 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Prints a line of the result; a closed stdout is no error.
+/// Prints a line to stdout; a stdout that its reader has closed is no error.
 pub(super) fn print(text: impl std::fmt::Display) {
     let _ = print_more(text);
 }
 
-/// Prints a line of the result; breaks if the reader has gone.
+/// Prints a line to stdout; breaks if the reader of stdout has closed it.
 pub(super) fn print_more(text: impl std::fmt::Display) -> ControlFlow<()> {
     write(format_args!("{text}\n"))
 }
@@ -169,7 +166,7 @@ fn write(text: std::fmt::Arguments<'_>) -> ControlFlow<()> {
     }
 }
 
-/// Writes bytes to stdout; returns false if the reader has gone.
+/// Writes bytes to stdout; returns false if the reader of stdout has closed it.
 pub(super) fn write_bytes(bytes: &[u8]) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -179,10 +176,10 @@ pub(super) fn write_bytes(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// Whether a write of the result has failed for a reason other than a reader that has gone.
+/// Whether a write to stdout has failed, other than because its reader closed it.
 static HAS_WRITE_FAILURE: AtomicBool = AtomicBool::new(false);
 
-/// Reports once that the result could not be written; a reader that has gone is no error.
+/// Reports the first failed write to stdout; a stdout that its reader has closed is no error.
 pub(super) fn record_write_failure(error: io::Error) {
     let is_fault = error.kind() != io::ErrorKind::BrokenPipe;
     if is_fault && !HAS_WRITE_FAILURE.swap(true, Ordering::Relaxed) {
@@ -190,7 +187,7 @@ pub(super) fn record_write_failure(error: io::Error) {
     }
 }
 
-/// Whether a write of the result has failed; `record_write_failure` has reported it.
+/// Whether a write to stdout has failed, which makes the command fail.
 pub(super) fn has_write_failure() -> bool {
     HAS_WRITE_FAILURE.load(Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
 //! Hides secret arguments from the list of processes.
 //!
-//! A program cannot change the arguments that `ps` shows, so it restarts itself without the secret values, and passes
-//! the real arguments in a memory file that only this user can open. The daemon inherits both.
+//! A program cannot change the arguments that `ps` shows. So it restarts itself without the secret values, and passes
+//! the real arguments in a memory file (memfd) that only this user can open. The daemon inherits the file.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -15,11 +15,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::cli::background::own_program;
 
-/// The environment variable with the descriptor number of the real arguments.
+/// Environment variable with the number of the descriptor through which the restarted program gets its real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";
 
-/// Returns the real arguments, the program's name first. If some are secret, restarts the program without the secrets,
-/// and does not return.
+/// Returns the command line with all secrets. If `ps` would show secrets, restarts the program without them, and does
+/// not return.
 pub fn arguments() -> Vec<OsString> {
     let args: Vec<OsString> = env::args_os().collect();
     if let Some(real) = passed_arguments() {
@@ -29,13 +29,13 @@ pub fn arguments() -> Vec<OsString> {
     if redacted_args != args
         && let Err(error) = restart(&args, &redacted_args)
     {
-        // A mount with visible secrets is better than no mount.
+        // Restarting has failed: the program continues, because a mount with visible secrets is better than no mount.
         eprintln!("zarrfs: warning: cannot hide the arguments from the list of processes: {error}");
     }
     args
 }
 
-/// Returns the arguments that the program has passed to itself, or `None`.
+/// Returns the real arguments if this is the restarted program, otherwise `None`.
 fn passed_arguments() -> Option<Vec<OsString>> {
     let number: u32 = env::var(VARIABLE).ok()?.parse().ok()?;
     let text = fs::read(format!("/proc/self/fd/{number}")).ok()?;
@@ -47,7 +47,7 @@ fn passed_arguments() -> Option<Vec<OsString>> {
     )
 }
 
-/// Replaces this process with a new run of the program; returns only on failure.
+/// Restarts the program in this process with redacted arguments; returns only if that fails.
 fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
     let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
     for word in real {
@@ -64,16 +64,16 @@ fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
     Err(command.exec())
 }
 
-/// Options with secret values, and the character in the value after which it is secret.
+/// Options whose values contain secrets, each with the character after which the value is secret.
 const SECRET: [(&str, char); 4] = [
     ("storage-option", '='),
     ("option", '='),
     ("header", ':'),
-    // The options of a prefix follow it after a comma.
+    // In `--virtual-chunks PREFIX,OPTIONS` the options after the comma may be secret.
     ("virtual-chunks", ','),
 ];
 
-/// Returns the arguments without the values of store options, headers, and possible secrets in URLs.
+/// Returns the command line without the secret parts of store options, headers and URLs.
 pub(super) fn redacted(args: &[OsString]) -> Vec<OsString> {
     let mut before = OsStr::new("");
     let mut redacted = Vec::with_capacity(args.len());
@@ -100,8 +100,8 @@ fn redact_text(before: &OsStr, text: &str) -> String {
             return without_value(text, mark);
         }
     }
-    // Also finds an option and its value in one word or in an -o list. Everything after it is removed, since it may be
-    // the rest of a value that contains a comma.
+    // Finds the options also in words such as `--header=X` and `-o a=1,header=X`. The secret and all text after it are
+    // removed, since the secret may contain commas.
     let places = SECRET.iter().filter_map(|(name, mark)| {
         let end = name.rsplit('-').next().unwrap_or_default();
         let place = text.find(&format!("{end}="))? + end.len() + 1;
@@ -120,13 +120,13 @@ fn redact_text(before: &OsStr, text: &str) -> String {
     zarrfs_store::redacted(text)
 }
 
-/// Returns the part of a value that is not secret: the name before `mark`, or `@FILE`.
+/// Returns the part of an option's value that is not secret: the text before `mark`, or `@FILE`.
 fn without_value(text: &str, mark: char) -> String {
     match text.split_once(mark) {
         _ if mark == ':' && text.starts_with('@') => {
             text.split(',').next().unwrap_or_default().to_string()
         }
-        // A prefix without options is secret only where its URL is.
+        // A prefix without options can have secrets only in its URL.
         None if mark == ',' => zarrfs_store::redacted(text),
         Some((name, _)) if mark == ',' => format!("{}{mark}", zarrfs_store::redacted(name)),
         Some((name, _)) if !name.contains(char::is_whitespace) => format!("{name}{mark}"),

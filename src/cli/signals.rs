@@ -1,8 +1,8 @@
 //! Watches the signals and the standard input that end a mount.
 //!
-//! With `--until-eof` a mount ends with the program that has the other end of the pipe or socket, however the program
-//! ends. Before `hand_over` nothing is mounted, and the end of the input ends the process at once. After `hand_over` it
-//! stops the server, which unmounts first. Input is discarded.
+//! With `--until-eof` a mount ends with the program at the other end of standard input, a pipe or socket, however that
+//! program ends. Before `hand_over` nothing is mounted, and the end of the input ends the process at once; after
+//! `hand_over` it stops the server, which unmounts first. Input is discarded.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,19 +21,20 @@ use crate::cli::report;
 use crate::fuse::serve::StopHandle;
 use zarr_format::error::{Error, Result};
 
-/// The effect of SIGHUP.
+/// What SIGHUP does to a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hangup {
-    /// The terminal is gone: the mount ends.
+    /// The mount ends, because its terminal was closed.
     EndsMount,
-    /// The log file is reopened, as logrotate(8) requests. A daemon has no terminal that could go.
+    /// The log file is reopened, as logrotate(8) requests: a daemon has no terminal, so SIGHUP cannot mean a closed
+    /// one.
     OpensLog,
-    /// SIGHUP has no effect: it was ignored when the process was started, for example by nohup(1).
+    /// Nothing, because SIGHUP was ignored when the process was started, for example by nohup(1).
     IsIgnored,
 }
 
 impl Hangup {
-    /// Returns the effect for this process; a daemon must call it after it has left its caller's terminal.
+    /// Returns what SIGHUP does in this process. A daemon must be detached from its caller's terminal before this call.
     pub(super) fn of_process() -> Hangup {
         let has_terminal = File::open("/dev/tty").is_ok();
         match ignored_signals() & (1 << (SIGHUP - 1)) {
@@ -52,8 +53,8 @@ pub(super) fn at_hangup(hung_up: impl Fn() + Send + 'static) -> io::Result<()> {
     thread.spawn(listen).map(drop)
 }
 
-/// Returns the signals that were ignored when this process started, as by nohup(1) and shells; the lowest bit is signal
-/// 1.
+/// Returns the set of signals that this process ignores, for example because nohup(1) started it; the lowest bit is
+/// signal 1.
 pub(super) fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -62,15 +63,15 @@ pub(super) fn ignored_signals() -> u64 {
         .unwrap_or_default()
 }
 
-/// A thread that waits for the end of standard input.
+/// Watches standard input in a thread, and ends the mount when the input ends.
 pub(super) struct InputWatch {
-    /// The server to stop; `None` before the process mounts.
+    /// Handle that stops the server; `None` as long as nothing is mounted.
     stop: Arc<Mutex<Option<StopHandle>>>,
 }
 
 impl InputWatch {
-    /// Starts to wait, on its own copy of the descriptor: a background process closes its standard input. Calls
-    /// `give_up` if the input ends before anything can be mounted.
+    /// Starts to watch a duplicate of standard input, since a background process closes its standard input. Calls
+    /// `give_up` and ends the process if the input ends before `hand_over`.
     pub(super) fn start(give_up: impl FnOnce() + Send + 'static) -> Result<InputWatch> {
         let failed = |error: io::Error| Error::os("standard input", error);
         let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
@@ -83,12 +84,13 @@ impl InputWatch {
             .spawn(move || {
                 let input = File::from(input);
                 wait_for_end(&input);
-                // The descriptor stays open until the process ends, so that the program at the other end of a socket
-                // sees when everything is stored.
+                // The descriptor stays open until the process ends: its closing tells the program at the other end of a
+                // socket that everything is stored.
                 let _ = input.into_raw_fd();
                 match &*stop.lock() {
                     Some(stop) => stop.stop(),
-                    // The lock is held until the process ends, so that nothing can be mounted any more.
+                    // The lock on `stop` is held until the process ends, so that `hand_over` blocks and nothing is
+                    // mounted any more.
                     None => {
                         give_up();
                         std::process::exit(i32::from(report::FAILED));
@@ -99,13 +101,15 @@ impl InputWatch {
         Ok(watch)
     }
 
-    /// From here on the end of the input calls `stop.stop()`; does not return if the input has already ended.
+    /// From now on the end of standard input calls `stop.stop()`. If the input has already ended, blocks until the
+    /// process ends.
     pub(super) fn hand_over(&self, stop: StopHandle) {
         *self.stop.lock() = Some(stop);
     }
 }
 
-/// Reads until the end; a read error counts as the end. The other end may have made the input non-blocking.
+/// Reads and discards input until its end or an error. Polls, because the other end may have made the input
+/// non-blocking.
 fn wait_for_end(mut input: &File) {
     let mut thrown_away = [0; 512];
     loop {
@@ -140,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the end of the input was seen after `used` was called.
+    /// Watches `input` and calls `used`; returns whether the end of the input is noticed.
     fn ends(input: impl Into<OwnedFd>, used: impl FnOnce()) -> bool {
         let (sender, end) = mpsc::channel();
         let input = File::from(input.into());

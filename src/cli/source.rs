@@ -1,6 +1,7 @@
 //! Opens the node at a typed path, and shows that path in errors.
 //!
-//! The files of an array are those of the files view; their names and headers also depend on the array's group.
+//! The files of an array are those of the files view; their names and headers also depend on the metadata of the
+//! array's group.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Warns if a store is not a Zarr store but has the files of another format.
+/// Warns if the root of a store has no Zarr metadata, but files of another format.
 fn warn_of_other_format(located: &StorePath) {
     let hierarchy = &located.opened.hierarchy;
     let Ok(Some(root)) = hierarchy.root(&UNLIMITED) else {
@@ -38,16 +39,16 @@ fn warn_of_other_format(located: &StorePath) {
     }
 }
 
-/// A node that a command names.
+/// A group or an array that the user named in a command.
 pub(super) struct SourceNode<'a> {
     store: &'a StoreArgs,
-    /// The path or URL as typed.
+    /// The path or URL as the user typed it.
     typed: &'a str,
     pub(super) located: StorePath,
 }
 
 impl<'a> SourceNode<'a> {
-    /// Opens the store of `typed`, a path or URL of a store or of an entry in it.
+    /// Opens the store that contains the node at `typed`, a path or URL, and finds the node in it.
     pub(super) fn open(store: &'a StoreArgs, typed: &'a str) -> Result<SourceNode<'a>> {
         let located = store.open(typed)?;
         if let Some(warning) = store.remote.without_effect(typed) {
@@ -61,13 +62,13 @@ impl<'a> SourceNode<'a> {
         })
     }
 
-    /// Returns the same node, opened through another store.
+    /// Returns the node as opened through another root, `located`.
     pub(super) fn at(&self, located: StorePath) -> SourceNode<'a> {
         SourceNode { located, ..*self }
     }
 
-    /// If the array was opened as a store of its own and its group has a document, reopens the array through the group:
-    /// as in the files view, its files contain metadata of the group.
+    /// If the typed path is an array that was opened as a store root, reopens the array through the group above it,
+    /// whose metadata go into the array's files. Otherwise returns the node unchanged.
     pub(super) fn in_group(self) -> SourceNode<'a> {
         match self.above() {
             Some(located) => self.at(located),
@@ -75,20 +76,22 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Like `in_group`; `None` if the array was not opened as a store of its own, or its group has no document.
+    /// Opens an array through the group above it. Returns `None` if the array was not opened as a store root, or if no
+    /// group with a metadata document is above it.
     pub(super) fn above(&self) -> Option<StorePath> {
         (self.located.path.is_root() && self.is_array_store())
             .then(|| self.store.open_in_top_group(self.typed))
             .flatten()
     }
 
-    /// Whether an array was opened as a store of its own.
+    /// Whether the root of the opened store is an array.
     pub(super) fn is_array_store(&self) -> bool {
         let root = self.located.opened.hierarchy.root(&UNLIMITED);
         matches!(root, Ok(Some(root)) if root.is_array())
     }
 
-    /// Opens the array at the path; `NotFound` if the path does not exist, `Invalid` if it is not an array.
+    /// Opens the array at the typed path; fails with `NotFound` if the path does not exist, and with `Invalid` if it is
+    /// no array.
     pub(super) fn open_array(&self) -> Result<Arc<OpenArray>> {
         let located = &self.located;
         let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
@@ -101,8 +104,8 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Parses a selection of the array. Labels are read from the array's group or an ancestor; if the array was opened
-    /// as a store of its own, its group is opened for that.
+    /// Parses a selection of the array. Its labels are read from the groups above the array; if the array was opened as
+    /// a store root, these groups are opened first.
     pub(super) fn select(&self, text: &str) -> Result<Selection> {
         let open = || {
             let above = self.store.open_in_top_group(self.typed);
@@ -126,10 +129,10 @@ impl<'a> SourceNode<'a> {
         array.select(&UNLIMITED, text)
     }
 
-    /// Prefixes the key of an error with the store as typed.
+    /// Replaces the key in an error by the path that the user knows: the store as typed, then the key.
     ///
-    /// Internally a key is relative to the store's root. The typed path is longer: its longest leading part with
-    /// metadata is the store. A subject that is not a key (an option, a selection, another file) is unchanged.
+    /// Errors have keys relative to the root of the store, which is the first part of the typed path. The subject of an
+    /// error stays as it is if it is not a key, but an option, a selection or another file.
     pub(super) fn name_errors<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| {
             if self.is_key(error.subject()) {
@@ -141,7 +144,7 @@ impl<'a> SourceNode<'a> {
         })
     }
 
-    /// Warns if consolidated metadata were requested but cannot be read.
+    /// Warns if --consolidated was given but the consolidated metadata cannot be read.
     pub(super) fn warn_unread_copies(&self) {
         for why in self.located.opened.hierarchy.consolidated_errors() {
             let store = &self.located.source;
@@ -151,7 +154,7 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Whether an error is about a key: the typed path, a path below it, or a stored key.
+    /// Whether the subject of an error is a key: the typed path, a path below it, or another stored key.
     fn is_key(&self, subject: &str) -> bool {
         let located = &self.located;
         let path = located.path.to_string();
@@ -163,14 +166,15 @@ impl<'a> SourceNode<'a> {
         }
         let store = &located.opened.stack.store;
         Key::new(subject).is_ok_and(|key| {
-            // A key that cannot be queried counts as stored: the error may be about this failure.
+            // A key whose existence cannot be checked counts as stored, since the error may have the same cause as that
+            // failure.
             let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
             !key.is_root() && (is_document(key.name()) || is_stored())
         })
     }
 
-    /// Returns the store as typed, that is, the typed path without the path of the node. Of a URL, which may contain
-    /// secrets, returns the source as it is shown.
+    /// Returns the typed path without the path of the node in the store. For a URL, which may contain secrets, returns
+    /// the redacted name of the store.
     fn typed_store(&self) -> String {
         let located = &self.located;
         let typed = self.typed.trim_end_matches('/');
@@ -188,18 +192,17 @@ impl<'a> SourceNode<'a> {
     }
 }
 
-/// An array with its metadata and its group's metadata.
+/// An array, with the metadata of the array and of the groups above it, which go into its files.
 pub(super) struct SourceArray {
-    /// The array.
     pub(super) open: Arc<OpenArray>,
     entry: Option<Arc<NodeEntry>>,
     around: SurroundingNodes,
-    /// The base name of the array's files.
+    /// Name of the array's files, without extension.
     name: Vec<u8>,
 }
 
 impl SourceArray {
-    /// Finds the metadata that the file of an array in a format contains.
+    /// Collects the metadata that go into the file of an array in the given format.
     pub(super) fn of(
         located: &StorePath,
         open: Arc<OpenArray>,
@@ -229,12 +232,12 @@ impl SourceArray {
         })
     }
 
-    /// Returns the names of an array's dimensions that the metadata define.
+    /// Returns the names of an array's dimensions, `None` for a dimension without a name.
     pub(super) fn dimension_names(
         located: &StorePath,
         open: &Arc<OpenArray>,
     ) -> Result<Vec<Option<String>>> {
-        // The names do not depend on the format.
+        // Dimension names are the same for all file formats, so any format works here.
         let source = SourceArray::of(located, open.clone(), &npy::FORMAT)?;
         let described = source.described();
         let subject = Subject {
@@ -246,7 +249,7 @@ impl SourceArray {
         Ok(axes.map(|axis| axis.name).collect())
     }
 
-    /// Returns the array as its files describe it.
+    /// Returns the array with the metadata that its files contain.
     pub(super) fn described(&self) -> DescribedArray<'_> {
         let metadata = self.entry.as_ref().and_then(|entry| entry.array());
         DescribedArray {
@@ -258,10 +261,10 @@ impl SourceArray {
     }
 }
 
-/// The note about nodes known only from attributes, in a store that cannot list.
+/// Note for a store that cannot list its keys: only nodes that attributes name are found.
 pub(super) const NAMED_ONLY: &str = "named in attributes; other groups and arrays are unknown";
 
-/// Appends a key to its store.
+/// Joins a key to the path of its store.
 fn joined(base: &str, key: &str) -> String {
     let base = base.trim_end_matches('/');
     match (base, key) {
@@ -271,7 +274,7 @@ fn joined(base: &str, key: &str) -> String {
     }
 }
 
-/// Returns the base name of the files of a node.
+/// Returns the name of a node's files, without extension.
 pub(super) fn base_name(located: &StorePath, node: &Key) -> Vec<u8> {
     if node.is_root() {
         root_name(&located.source).into_bytes()

@@ -13,7 +13,7 @@ use crate::cli::{StatsArgs, format, mount_facts, report};
 use crate::view::control::STATS_ATTRIBUTE;
 use zarr_format::error::{Error, Result};
 
-/// Gauges: counters of the current state, which can also decrease.
+/// Counters that can decrease, and are gauges for Prometheus.
 const GAUGES: [&str; 5] = [
     "disk_held_bytes",
     "disk_limit_bytes",
@@ -22,7 +22,7 @@ const GAUGES: [&str; 5] = [
     "memory_budget_bytes",
 ];
 
-/// Prints the counters; with --watch repeatedly, until stdout is closed or the mount is gone.
+/// Prints the counters of a mount; with --watch repeatedly, until stdout is closed or the mount is gone.
 pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     let (text, mut before) = read(&args.dir)?;
     if args.json {
@@ -47,7 +47,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
             seconds: queried.elapsed().as_secs_f64(),
         };
         queried = Instant::now();
-        // Clears a terminal and moves to its first line.
+        // Escape sequence that clears the terminal and moves the cursor to its first line.
         let clear = if io::stdout().is_terminal() {
             "\u{1b}[H\u{1b}[2J"
         } else {
@@ -61,10 +61,10 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Names and numbers.
+/// Names and values of counters.
 type Numbers = Vec<(String, u64)>;
 
-/// Reads the counters of a mount.
+/// Reads the counters of the mount at `dir`, as JSON text and as numbers.
 fn read(dir: &Path) -> Result<(String, Numbers)> {
     let mount = mount_facts::mountpoint_at(dir)?;
     let mount = mount.ok_or_else(|| Error::invalid(dir.display(), "is not a mount of zarrfs"))?;
@@ -78,14 +78,14 @@ fn read(dir: &Path) -> Result<(String, Numbers)> {
     Ok((text, numbers.collect()))
 }
 
-/// Earlier numbers, and how long ago they were read.
+/// Values of the counters at the previous refresh, and how many seconds ago that was.
 struct Earlier<'a> {
     numbers: &'a Numbers,
     seconds: f64,
 }
 
-/// Formats the counters that are not zero, with rates per second, in at most `rows` lines; counters that have not
-/// changed are left out first.
+/// Formats the counters that are not zero, with their rates per second, in at most `rows` lines. If there are more
+/// counters, those that have not changed are left out first.
 fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
     let mut lines = Vec::new();
     for (place, (name, number)) in now.iter().enumerate() {
@@ -109,7 +109,7 @@ fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
     lines.into_iter().take(rows).map(|(_, line)| line).collect()
 }
 
-/// Formats a number in the unit that the last word of a counter's name states.
+/// Formats the value of a counter in its unit, which the last word of the counter's name states.
 fn amount(name: &str, number: f64) -> String {
     if name.ends_with("_nanoseconds") {
         return format!("{:.1} s", number / 1e9);
@@ -127,7 +127,7 @@ fn amount(name: &str, number: f64) -> String {
     format!("{number:.1} {}", unit.unwrap_or(&""))
 }
 
-/// Formats a table of the counters.
+/// Formats the counters as a table of names and values.
 fn table(now: &Numbers) -> String {
     let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = now.iter();
@@ -135,7 +135,7 @@ fn table(now: &Numbers) -> String {
     lines.collect()
 }
 
-/// Formats Prometheus text: a type and a number for each counter.
+/// Formats the counters in the text format of Prometheus, each with its type.
 fn prometheus(dir: &Path, now: &Numbers) -> String {
     let label = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
     let label = label.to_string_lossy();
@@ -150,7 +150,6 @@ fn prometheus(dir: &Path, now: &Numbers) -> String {
         } else {
             ("counter", "_total")
         };
-        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "# TYPE zarrfs_{name}{end} {kind}\nzarrfs_{name}{end}{{mount=\"{label}\"}} {number}"
@@ -194,7 +193,7 @@ mod tests {
             text.contains("15/s") && text.matches("/s").count() == 1,
             "{text}"
         );
-        // The counter that has not changed is left out.
+        // With space for one line, the unchanged counter is left out.
         let text = watched(&now, &earlier, 1);
         assert!(
             text.starts_with("read_bytes ") && text.lines().count() == 1,

@@ -1,7 +1,7 @@
-//! Opens the store of a command: its options, and the typed path or URL.
+//! Opens the store that a command reads: its options, and the typed path or URL.
 //!
-//! A path in a zarrfs mount is read through the mount, with its cache and its changes. A path in the files view means
-//! the node that contains it.
+//! A path in a zarrfs mount is read through the mount, with its cache and its changes. A file of the files view stands
+//! for the node that contains it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Revision, StoreConfig, VirtualPrefix, at_revision, split_revision};
 
-/// The headings of options of Icechunk repositories and reference files, and of other stores.
+/// Headings in the help for the options of Icechunk repositories and of reading in general.
 const REPOSITORIES: &str = "Icechunk and kerchunk";
 const READING: &str = "Reading";
 
-/// How a command reads a store.
+/// Options of a command that opens a store for reading.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// How a remote store is reached
+    /// Options of the connection to a remote store
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Which version of a repository is read
+    /// Options that select a version of an Icechunk repository
     #[command(flatten)]
     pub repository: RepositoryArgs,
     /// Dialect: v2, v3, draft2019, draft2020, draft2022 or n5
@@ -64,7 +64,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Returns the arguments for a command that reads two stores: each store gets half of the default memory.
+    /// Returns the options for a command that reads two stores: each store gets half of the default memory.
     pub(super) fn of_two(remote: &RemoteArgs, outside: &VirtualChunkArgs) -> StoreArgs {
         StoreArgs {
             dialect: None,
@@ -81,7 +81,7 @@ impl StoreArgs {
         }
     }
 
-    /// Opens the store of `typed`, a path or URL of a store or of an entry in it, and finds the path in the store.
+    /// Opens the store that contains the node at `typed`, a path or URL; returns the store and the path in it.
     pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
         values::check_store(typed)?;
         let typed = &self.repository.location(typed)?;
@@ -110,9 +110,9 @@ impl StoreArgs {
         Ok(located)
     }
 
-    /// Opens the highest group above an array as a store: this group, and all groups between it and the array, have
-    /// documents. `None` if there is no such group. At most five are tried: an OME-Zarr image may be described three
-    /// groups above its labels.
+    /// Opens as a store the highest group above an array: this group, and all groups between it and the array, have
+    /// metadata documents. Tries at most five levels, since an OME-Zarr image may be described three groups above its
+    /// labels.
     pub(super) fn open_in_top_group(&self, path: &str) -> Option<StorePath> {
         let mut highest: Option<StorePath> = None;
         let mut folder = path.trim_end_matches('/');
@@ -146,7 +146,7 @@ impl StoreArgs {
         highest
     }
 
-    /// Opens the parent folder of a path as a store or part of one; `None` if the path is not a node in it.
+    /// Opens the parent folder of a path, as a store or in one; returns `None` if the path is no node in that store.
     pub(super) fn open_in_parent(&self, path: &str) -> Option<StorePath> {
         let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((folder, name)) => (folder, name),
@@ -158,10 +158,10 @@ impl StoreArgs {
         node.map(|_| above)
     }
 
-    /// Opens the store of a path for writing: with the changes in an upper folder, which is created if necessary, or
-    /// the store itself.
+    /// Opens the store that contains a path for writing. Changes are written to the changes directory `upper`, which is
+    /// created if it is missing, or without one to the store itself.
     ///
-    /// Fails with `Invalid` for a path in a mount, and for an upper folder in the store.
+    /// Fails with `Invalid` for a path in a mount, and for a changes directory in the store.
     pub(super) fn open_to_write(&self, typed: &str, upper: Option<&Path>) -> Result<StorePath> {
         if MountedPath::find(typed)?.is_some() {
             let why = "is in a mount of zarrfs; write to its store, or unmount it and give its upper folder to --cow";
@@ -206,7 +206,7 @@ impl StoreArgs {
     }
 }
 
-/// Which version of a repository is read, and which objects outside it.
+/// Options that select a version of an Icechunk repository, and the virtual chunks that may be read.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = REPOSITORIES)]
 pub struct RepositoryArgs {
@@ -230,12 +230,12 @@ pub struct RepositoryArgs {
     /// The same as ?snapshot=ID after the path or URL.
     #[arg(long, value_name = "ID", hide_short_help = true)]
     pub snapshot: Option<String>,
-    /// Which objects outside the repository are read
+    /// Options that say which virtual chunks may be read
     #[command(flatten)]
     pub outside: VirtualChunkArgs,
 }
 
-/// Which objects outside a repository are read.
+/// URLs below which virtual chunks, which are outside a repository, may be read.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = REPOSITORIES)]
 pub struct VirtualChunkArgs {
@@ -250,7 +250,8 @@ pub struct VirtualChunkArgs {
 }
 
 impl RepositoryArgs {
-    /// Returns the path or URL of the store with the chosen revision; `Invalid` if it names one already.
+    /// Appends the revision of --branch, --tag or --snapshot to the path or URL of a store; fails with `Invalid` if the
+    /// path already has a revision.
     pub(super) fn location(&self, typed: &str) -> Result<String> {
         let chosen = self.branch.clone().map(Revision::Branch);
         let chosen = chosen.or_else(|| self.tag.clone().map(Revision::Tag));
@@ -262,7 +263,7 @@ impl RepositoryArgs {
     }
 }
 
-/// Returns a location at a revision; `Invalid` if it names one already.
+/// Appends a revision to the path or URL of a store; fails with `Invalid` if the path already has a revision.
 pub(super) fn at_chosen(location: &str, revision: Revision) -> Result<String> {
     let (place, named) = split_revision(location)?;
     if let Some(named) = named {
@@ -272,12 +273,12 @@ pub(super) fn at_chosen(location: &str, revision: Revision) -> Result<String> {
     Ok(at_revision(place, Some(revision.checked()?)))
 }
 
-/// Parses a prefix and its options.
+/// Parses the value of --virtual-chunks: a URL prefix and its options.
 fn prefix(text: &str) -> std::result::Result<VirtualPrefix, String> {
     VirtualPrefix::parse(text).map_err(|error| error.to_string())
 }
 
-/// Returns the longest leading part of a path that is a node.
+/// Returns the longest leading part of a path that is a group or an array.
 fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
     let path = Key::new(path.as_os_str().as_encoded_bytes())?;
     let hierarchy = &located.opened.hierarchy;
@@ -293,22 +294,21 @@ fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
     Ok(longest)
 }
 
-/// A path in a zarrfs mount.
+/// A path in a zarrfs mount, with facts about the mount.
 struct MountedPath {
-    /// The folder of the mount with all keys of the store.
+    /// The folder of the mount in which all keys of the store are files.
     keys: PathBuf,
-    /// The path in the view.
+    /// The path relative to the folder of its view.
     path: PathBuf,
-    /// Whether the view shows nodes, not the keys of the store.
+    /// Whether the view of the path shows groups and arrays; the store view shows the stored keys.
     shows_nodes: bool,
-    /// Whether the mounted store cannot list its keys.
     unlisted: bool,
-    /// The source of the mount, without secrets.
+    /// The path or URL of the mounted store, without secrets.
     store: String,
 }
 
 impl MountedPath {
-    /// Returns the place of a path in a zarrfs mount, or `None` if no mount contains it.
+    /// Finds the zarrfs mount that contains the typed path; returns `None` if the path is in no mount.
     fn find(typed: &str) -> Result<Option<MountedPath>> {
         let Some(folder) = zarrfs_store::local_folder(typed) else {
             return Ok(None);
@@ -343,7 +343,7 @@ impl MountedPath {
         })
     }
 
-    /// Returns the path or URL in the source of the mount for a folder below `keys`, without secrets.
+    /// Returns the path or URL in the mounted store that a folder below `keys` stands for, without secrets.
     fn redacted_path(&self, opened: &str) -> String {
         let below = Path::new(opened).strip_prefix(&self.keys);
         let below = below.unwrap_or(Path::new("")).to_string_lossy();
@@ -351,8 +351,8 @@ impl MountedPath {
         source.trim_end_matches('/').to_string()
     }
 
-    /// Returns the folder to open: the folder of the key. In a view of nodes the path is not a key, so the folder of
-    /// the whole store is opened.
+    /// Returns the folder to open as a store: in the store view that of the typed key; in other views, where the path
+    /// is no key, the folder of the whole store.
     fn source(&self) -> String {
         let folder = if self.shows_nodes {
             self.keys.clone()

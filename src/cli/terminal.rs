@@ -3,14 +3,14 @@
 use std::io::IsTerminal;
 use std::{env, io};
 
-/// Colours text, or leaves it unchanged.
+/// Adds colours to text if the terminal shows colours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     is_on: bool,
 }
 
 impl Paint {
-    /// Returns a painter that colours if stdout shows colours.
+    /// Colours text if stdout is a terminal that shows colours and NO_COLOR is not set.
     pub(super) fn of_stdout() -> Paint {
         let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -19,7 +19,6 @@ impl Paint {
         }
     }
 
-    /// Whether text is coloured.
     pub(super) fn is_on(self) -> bool {
         self.is_on
     }
@@ -57,13 +56,13 @@ impl Paint {
         self.with("31", text)
     }
 
-    /// Dims secondary text.
+    /// Prints less important text in a faint colour.
     pub(super) fn faint(self, text: &str) -> String {
         self.with("2", text)
     }
 }
 
-/// Whether the locale encodes text in UTF-8, as setlocale(3) decides; other locales get ASCII.
+/// Whether the locale uses UTF-8, as setlocale(3) decides; for other locales zarrfs prints only ASCII.
 pub(super) fn is_utf8() -> bool {
     let values = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
     let mut values = values
@@ -89,15 +88,15 @@ pub(super) fn terminal_width() -> usize {
     usize::from(width.unwrap_or(80).clamp(1, 1000))
 }
 
-/// Returns the width at which sentences are wrapped, or `None` where lines stay whole for other programs: stdout is no
-/// terminal, and `COLUMNS` is not set.
+/// Returns the width at which sentences are wrapped. `None` if stdout is no terminal and `COLUMNS` is not set: other
+/// programs expect whole lines.
 pub(super) fn wrap_width() -> Option<usize> {
     let is_wrapped = io::stdout().is_terminal() || env::var_os("COLUMNS").is_some();
     is_wrapped.then(terminal_width)
 }
 
-/// Breaks a line at spaces into pieces of at most `width` characters. Longer words, such as JSON, are cut after commas;
-/// those without commas stay whole, such as paths.
+/// Breaks a line at spaces into lines of at most `width` characters. A longer word, such as JSON, is broken after
+/// commas; without commas, like a path, it stays whole.
 pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut piece = String::new();

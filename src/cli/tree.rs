@@ -18,10 +18,10 @@ use zarrfs_export::inspect::tree::TakeNode;
 use zarrfs_export::inspect::tree::{NodeFacts, TreeConfig, TreeNode};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Maximum number of chunks counted in an array without --sizes.
+/// Maximum number of chunks of an array that are counted without --sizes.
 const USUAL_CHUNKS: u64 = 10_000;
 
-/// Prints the nodes of a store as a tree, each as soon as the earlier ones are known.
+/// Prints the nodes of a store as a tree. Each line is printed as soon as its node and all nodes before it are read.
 pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     let source = SourceNode::open(&args.store, &args.path)?;
     let located = &source.located;
@@ -53,7 +53,7 @@ pub(super) fn tree(args: &TreeArgs) -> Result<bool> {
     source.name_errors(fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Prints the children of a group, or the array itself.
+/// Prints the children of a group, or the array that the path names.
 pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     let source = SourceNode::open(&args.store, &args.path)?;
     let located = &source.located;
@@ -77,7 +77,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
             return list.item(&node_json(&node));
         }
         table.push(node);
-        // A long list is printed at least 1024 nodes at a time, with columns of equal width.
+        // A list with details is printed in batches of 1024 nodes; within a batch the columns have equal widths.
         if args.long && table.len() < 1024 {
             return ControlFlow::Continue(());
         }
@@ -91,7 +91,8 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     source.name_errors(fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Passes the nodes of a tree to `take`; returns the error of a node that was found only after its group was passed.
+/// Walks a tree and passes each node to `take`. Returns the error of a node that turned out to be broken only after its
+/// group was passed.
 fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Result<Option<Error>> {
     let located = &source.located;
     let root = root_name(&located.source);
@@ -120,7 +121,7 @@ fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Res
     source.name_errors(walked)
 }
 
-/// Prints nodes, one a line; the typed node itself as `typed`.
+/// Prints nodes, one a line; the node that the user named is printed as typed.
 fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()> {
     let paint = Paint::of_stdout();
     let name_of = |node: &TreeNode| {
@@ -147,7 +148,7 @@ fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()>
     })
 }
 
-/// Returns the name of a node for printing.
+/// Returns the name of a node, with control characters escaped.
 fn name(node: &TreeNode) -> String {
     printable(&String::from_utf8_lossy(node.path.name()))
 }
@@ -160,12 +161,12 @@ fn painted(node: &TreeNode, name: &str, paint: Paint) -> String {
     }
 }
 
-/// The parts of a tree's lines.
+/// Line-drawing characters before the names in a tree.
 struct Lines {
     branch: &'static str,
     last: &'static str,
     bar: &'static str,
-    /// Drawn beside the facts of a group: the line to its children, which begins there.
+    /// Vertical line in the further lines of a group: it leads down to the group's children.
     below: &'static str,
 }
 
@@ -189,14 +190,13 @@ impl Lines {
     }
 }
 
-/// Prints a tree line by line.
+/// Prints the lines of a tree.
 struct TreePrinter<'a> {
     located: &'a StorePath,
     paint: Paint,
     lines: Lines,
-    /// The width of the terminal, in letters.
     width: usize,
-    /// The prefixes of the child lines, for each node on the path.
+    /// For each node on the current path, the vertical line or blank that its descendants' lines begin with.
     bars: Vec<&'static str>,
     counts: Counts,
 }
@@ -233,7 +233,7 @@ impl TreePrinter<'_> {
             painted(node, &name, self.paint)
         );
         self.bars.push(bar);
-        // The line to the children begins beside the facts of their group.
+        // Below the facts of a group the vertical line to its children begins.
         let below = if matches!(node.facts, NodeFacts::Group) && !node.is_cut {
             lines.below
         } else {
@@ -256,7 +256,7 @@ impl TreePrinter<'_> {
     }
 }
 
-/// Returns the path of the tree's top node, with its store.
+/// Returns the path or URL of the tree's topmost node.
 fn whole_name(located: &StorePath) -> String {
     let path = if located.path.is_root() {
         String::new()
@@ -266,7 +266,7 @@ fn whole_name(located: &StorePath) -> String {
     printable(&format!("{}{path}", located.source))
 }
 
-/// A fact about a node, as it is printed.
+/// A fact about a node, as text without and with colours.
 struct Fact {
     plain: String,
     painted: String,
@@ -285,7 +285,7 @@ impl Fact {
     }
 }
 
-/// Returns the facts after a node's name.
+/// Returns the facts that follow the name of a node in a tree.
 fn facts(node: &TreeNode, paint: Paint) -> Vec<Fact> {
     let plain = |text: &str| text.to_string();
     let fault = |text: &str| paint.fault(text);
@@ -329,13 +329,13 @@ fn facts(node: &TreeNode, paint: Paint) -> Vec<Fact> {
     facts
 }
 
-/// Numbers of nodes by kind.
+/// Numbers of groups, arrays and broken nodes.
 #[derive(Default)]
 struct Counts {
     groups: u64,
     arrays: u64,
     broken: u64,
-    /// Whether any node has documents, or may have some.
+    /// Whether a node with a metadata document was found, or may exist in a part that was not read.
     has_metadata: bool,
 }
 
@@ -347,7 +347,7 @@ impl Counts {
             NodeFacts::Array(_) => self.arrays += 1,
             NodeFacts::Broken(_) => self.broken += 1,
         }
-        // A folder without documents counts as a group.
+        // A folder without a metadata document counts as a group, but not as Zarr metadata.
         let is_bare = is_group && node.dialect.is_none();
         self.has_metadata |= !is_bare || node.is_cut || node.fault.is_some();
     }

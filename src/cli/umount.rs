@@ -1,8 +1,8 @@
 //! `zarrfs umount`: detaches a zarrfs mount, even if its daemon is gone.
 //!
-//! A mount of another file system is left alone. A daemon that hangs cannot block this command: the mount is queried
-//! with a time limit, and if it does not answer, its connection is aborted, so that waiting programs get an error.
-//! After unmounting, the command waits for the daemon to end, with a time limit.
+//! Mounts of other file systems are refused. A daemon that hangs cannot block this command: the mount is queried with a
+//! time limit, and if it does not answer, its connection is aborted, so that waiting programs get an error. After
+//! unmounting, the command waits for the daemon to end, with a time limit.
 
 use std::path::Path;
 use std::thread;
@@ -18,11 +18,11 @@ use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Result};
 
-/// Polling interval.
+/// Interval between checks whether the daemon has ended.
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// Unmounts `dir`; `Invalid` if it is not a zarrfs mount, `Denied` if it belongs to another user, `Unavailable` if a
-/// program uses it or written chunks cannot be stored.
+/// Unmounts `dir`. Fails with `Invalid` if it is not a zarrfs mount, with `Denied` if it belongs to another user, and
+/// with `Unavailable` if a program uses the mount or written chunks cannot be stored.
 pub(super) fn umount(dir: &Path) -> Result<()> {
     let path = mountpoint::resolve(dir)?;
     let top = mountinfo::top_at(&path)?;
@@ -41,7 +41,7 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     if is_mounted(&path, ours.device)? {
         mount::unmount_at(&ours)?;
     }
-    // The daemon ends within milliseconds, unless a program still uses the mount.
+    // The mount disappears within milliseconds, unless a program still uses it.
     let end = Instant::now() + Duration::from_secs(3);
     while is_mounted(&path, ours.device)? {
         if Instant::now() > end {
@@ -57,9 +57,11 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Stores the chunks that could not be stored when their files were closed; the mount would drop them at its end.
+/// Tells the daemon to store the chunks that could not be stored when their files were closed, because the daemon drops
+/// them at its end.
 fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
-    // A mount of another user or of another version of zarrfs does not answer, and is unmounted without this.
+    // The daemon of another user, or of another version of zarrfs, does not answer: its mount is unmounted without
+    // storing these chunks.
     let facts = MountFacts::ask(mountpoint).ok();
     let Some(upper) = facts.and_then(|facts| facts.upper()) else {
         return Ok(());
@@ -69,7 +71,7 @@ fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
         return Ok(());
     };
     let shown = dir.display();
-    // A store may hang.
+    // The time limit is for a store that hangs.
     let why = match answer.recv_timeout(Duration::from_secs(30)) {
         Ok(Ok(Some(ControlAnswer::Flush(flush)))) => {
             let Some((array, why)) = flush.failed.first() else {
@@ -93,12 +95,12 @@ fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
     ))
 }
 
-/// Whether a file system is the topmost mount at `path`.
+/// Whether the topmost mount at `path` is the file system with this device number.
 fn is_mounted(path: &Path, device: Device) -> Result<bool> {
     Ok(mountinfo::top_at(path)?.is_some_and(|mounted| mounted.device == device))
 }
 
-/// Aborts the connection of a daemon that does not answer, so that waiting programs continue.
+/// Aborts the kernel's connection to a daemon that does not answer, so that waiting programs get an error.
 fn end_connection(dir: &Path, mounted: &Mounted) {
     let dir = dir.display();
     report::warn(match liveness::abort(mounted) {
@@ -109,8 +111,8 @@ fn end_connection(dir: &Path, mounted: &Mounted) {
     });
 }
 
-/// Waits until the kernel has closed the connection, if that is visible; a program that still uses the mount keeps it
-/// open.
+/// Waits until the kernel has closed the connection to the daemon or the time limit has passed. Without /sys/fs/fuse
+/// the connection is invisible, and there is no wait.
 fn wait_for_daemon(device: Device, end: Instant) {
     let connection = liveness::connection(device);
     while connection.exists() && Instant::now() < end {

@@ -1,4 +1,4 @@
-//! Finds the upper folder of a command, and executes requests about its changes.
+//! Finds the changes directory of a command, and executes requests about its changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,15 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{RemoteConfig, Store, StoreConfig};
 
-/// Executes a request: in the mount that has the upper folder open, so that the folder does not change under it, or
-/// here if there is no such mount.
+/// Executes a request about changes: in the mount that uses the changes directory, so that the directory does not
+/// change meanwhile, or in this process if no mount uses it.
 pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
     let bar = Progress::new("comparing with the store");
     let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
-    // If a mount has the folder open, it uses the store's old place and not the place that --store names.
+    // A mount still uses the old location of its store: if --store names another location, the request is executed
+    // here.
     if !is_moved && let Some(answer) = control_socket::request(&upper, request, &show)? {
         return Ok(answer);
     }
@@ -37,7 +38,7 @@ pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<Cont
     commands::execute(&overlay, request, &show)
 }
 
-/// Refuses options of remote stores for a mountpoint: the mount has its own in force.
+/// Fails if options of remote stores are given with a mountpoint, because the mount has its own options.
 pub(super) fn refuse_remote_options(args: &PlaceArgs) -> Result<()> {
     let Some(option) = args.remote.first_given() else {
         return Ok(());
@@ -52,7 +53,7 @@ pub(super) fn refuse_remote_options(args: &PlaceArgs) -> Result<()> {
     Err(Error::invalid(option, why))
 }
 
-/// Whether --store names another place than the upper folder's store.
+/// Whether --store names another location than the one that the changes directory has recorded.
 fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     let Some(named) = &args.store else {
         return Ok(false);
@@ -61,7 +62,7 @@ fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     Ok(zarrfs_store::canonical_location(named) != zarrfs_store::canonical_location(&before))
 }
 
-/// Copies the store with all changes to another one, which is created if necessary.
+/// Copies the store, with all changes, to the new store `to`.
 pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     let upper = find(&args.place)?;
     check_no_archive(to)?;
@@ -98,7 +99,7 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     let mut conflicts = match execute(args, &ControlRequest::Commit { dry_run, force }) {
         Ok(ControlAnswer::Commit(report)) => report.conflicts,
         Ok(_) => Vec::new(),
-        // An archive cannot be committed to.
+        // A commit to a zip archive is refused as read-only, so it has no conflicts.
         Err(error) if error.kind() == Kind::ReadOnly => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -106,7 +107,7 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     Ok(conflicts)
 }
 
-/// Fails with `Unsupported` for a new store with the name of an archive.
+/// Fails with `Unsupported` if the new store would have the name of a zip archive.
 fn check_no_archive(to: &str) -> Result<()> {
     let place = zarrfs_store::canonical_location(to).to_ascii_lowercase();
     let is_named = place.ends_with(".zip") || place.ends_with(".ozx");
@@ -118,7 +119,7 @@ fn check_no_archive(to: &str) -> Result<()> {
     Err(Error::unsupported(zarrfs_store::redacted(to), why))
 }
 
-/// Opens an upper folder that no mount has open, over its store.
+/// Opens a changes directory that no mount uses, together with its store.
 fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     if let Some(named) = &args.store {
         let store = open_store(args, named, false)?;
@@ -144,12 +145,12 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     open_upper(upper, store, &source)
 }
 
-/// Opens an upper folder over the store at `place`, as `Overlay::open`.
+/// Opens a changes directory together with its store, whose path or URL is `place`.
 pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, place: &str) -> Result<Overlay> {
     Overlay::open(upper, store, place, config())
 }
 
-/// Returns the configuration with which a command opens an upper folder.
+/// Returns the configuration with which a command, not a mount, opens a changes directory.
 fn config() -> OverlayConfig {
     OverlayConfig {
         uid: process::geteuid().as_raw(),
@@ -177,15 +178,15 @@ fn mounted_keys(place: &Path) -> Result<Option<PathBuf>> {
         .transpose()
 }
 
-/// The place of the changes that a command is about.
+/// Where the changes of a command are.
 pub(super) enum ChangesLocation {
-    /// An upper folder, of a mount or not mounted.
+    /// In this changes directory, whether a mount uses it or not.
     Upper(PathBuf),
-    /// A read-only mount of this store.
+    /// Nowhere: a read-only mount of this store has no changes.
     ReadOnly(String),
 }
 
-/// Returns the location of the changes for a mountpoint or an upper folder.
+/// Returns where the changes of a mountpoint or of a changes directory are.
 pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     let Some(PathInMount {
         mountpoint,
@@ -208,7 +209,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     })
 }
 
-/// Returns the location of an upper folder that is not in a mount.
+/// Checks that a path outside of mounts is a changes directory, and returns its location.
 fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
     fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {
@@ -220,7 +221,7 @@ fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
         .map_err(|error| Error::os(path.display(), error))
 }
 
-/// Returns the upper folder of a mountpoint, or the path itself if it is an upper folder.
+/// Returns the changes directory of a mountpoint, or the path itself if it is a changes directory.
 fn find(path: &Path) -> Result<PathBuf> {
     match locate(path)? {
         ChangesLocation::Upper(upper) => Ok(upper),

@@ -10,7 +10,7 @@ use crate::cli::secrets;
 use zarr_format::error::printable;
 use zarrfs_store::edit_distance::nearest;
 
-/// Returns one line about arguments that cannot be parsed; `command` is their definition.
+/// Returns the error about invalid arguments as one line; `command` is the definition of the program's arguments.
 pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> String {
     let called = called_command(command, args);
     let text = match error.kind() {
@@ -39,7 +39,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
     printable(&format!("{text}; see '{help}'"))
 }
 
-/// Returns the definition of the command that is called, or of the program if no command is called.
+/// Returns the definition of the subcommand in the arguments, or of the program if the arguments name none.
 fn called_command<'a>(command: &'a Command, args: &[OsString]) -> &'a Command {
     let called = args.get(1).and_then(|arg| arg.to_str());
     called
@@ -94,26 +94,26 @@ fn invalid_value(error: &Error) -> Option<String> {
         (None, Some(ContextValue::Strings(known))) => format!("choose one of {}", known.join(", ")),
         _ => return None,
     };
-    // Some parsers begin their message with the value, which is named already.
+    // Some parsers begin their message with the invalid value, which this line already contains.
     let why = [format!("'{value}': "), format!("{value}: ")]
         .iter()
         .find_map(|prefix| why.strip_prefix(prefix).map(str::to_string))
         .unwrap_or(why);
-    // The value of this option may be a secret.
+    // The value of --storage-option may be a secret, so the error does not repeat it.
     if name == "--storage-option" {
         return Some(format!("{name}: {why}"));
     }
     Some(format!("{name} {value}: {why}"))
 }
 
-/// Returns the first paragraph of an error text on one line.
+/// Returns the first paragraph of clap's error text on one line.
 fn first_paragraph(text: &str) -> String {
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.split_whitespace().collect();
     words.join(" ").trim_start_matches("error: ").to_string()
 }
 
-/// Options that zarrfs no longer has, and options of other tools that need no option here.
+/// Options that zarrfs does not have, with what to use in place of them: former options, and options of similar tools.
 const REMOVED: [(&str, &str); 7] = [
     (
         "access-log",
@@ -147,7 +147,7 @@ const REMOVED: [(&str, &str); 7] = [
     ),
 ];
 
-/// Returns what to use in place of an option, with hyphens or underscores, or `None` if the option is not in the list.
+/// Returns the advice for an option that zarrfs does not have, or `None` if no advice is known.
 pub(super) fn replacement_of(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches('-').replace('_', "-");
     let mut removed = REMOVED.iter();

@@ -11,7 +11,7 @@ use std::{env, fs};
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::SpillConfig;
 
-/// Parses `256M`, `0.5GiB` or a number of bytes; the units are powers of 1024.
+/// Parses a size: `256M`, `0.5GiB` or a number of bytes. The units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -33,7 +33,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
         }
     };
     let (whole, part) = match number.split_once('.') {
-        // A fraction of a byte is invalid.
+        // A number of bytes without a unit must be whole: `0.5` is invalid.
         Some((whole, part)) if shift > 0 && !part.is_empty() => (whole, fraction(part, shift)),
         Some(_) => (number, None),
         None => (number, Some(0)),
@@ -51,14 +51,15 @@ pub(super) fn size(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid(text, "the size is too large"))
 }
 
-/// Returns the decimal digits after a point as bytes of a unit of 2^`shift` bytes; `None` for more than six digits.
+/// Converts the decimal digits after the point of a size to bytes; the unit is 2^`shift` bytes. Returns `None` for more
+/// than six digits.
 fn fraction(digits: &str, shift: u32) -> Option<u64> {
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 6)?;
     let unit = 10u64.pow(u32::try_from(digits.len()).ok()?);
     Some((number << shift) / unit)
 }
 
-/// Parses a memory budget of at least 1 MiB.
+/// Parses a memory limit of at least 1 MiB.
 pub(super) fn memory(text: &str) -> Result<u64> {
     let bytes = size(text)?;
     if bytes < 1 << 20 {
@@ -70,7 +71,7 @@ pub(super) fn memory(text: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Parses `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
+/// Parses a duration, which must not be zero: `5s`, `500ms`, `2m`, `1h` or a number of seconds.
 pub(super) fn duration(text: &str) -> Result<Duration> {
     match duration_or_zero(text)? {
         Duration::ZERO => Err(invalid(text, "must be greater than zero")),
@@ -78,7 +79,7 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// Parses a duration that may be zero.
+/// Parses a duration, which may be zero.
 pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let number: u32 = number.parse().map_err(|_| {
@@ -102,7 +103,7 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     Ok(unit * number)
 }
 
-/// Parses two numbers such as `0,2`.
+/// Parses a pair of dimension numbers such as `0,2`.
 pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
     let numbers = text.split_once(',').and_then(|(first, second)| {
         Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
@@ -110,7 +111,7 @@ pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
     numbers.ok_or_else(|| invalid(text, "use the numbers of two dimensions, such as 0,2"))
 }
 
-/// Parses permissions such as `022`.
+/// Parses octal permissions such as `022`.
 pub(super) fn octal(text: &str) -> Result<u32> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
@@ -121,7 +122,7 @@ pub(super) fn octal(text: &str) -> Result<u32> {
     }
 }
 
-/// Checks that the name of a store is not empty.
+/// Fails if the path or URL of a store is empty.
 pub(super) fn check_store(text: &str) -> Result<()> {
     if text.is_empty() {
         return Err(invalid(text, "the path or URL of a store is missing"));
@@ -129,7 +130,7 @@ pub(super) fn check_store(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the absolute path; links are not resolved.
+/// Makes a path absolute, without resolving symbolic links.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
         return Err(invalid("", "the path is missing"));
@@ -148,19 +149,19 @@ fn invalid(text: &str, detail: &str) -> Error {
     Error::invalid(format!("'{text}'"), detail)
 }
 
-/// Parses a user.
+/// Parses a user name or number.
 pub(super) fn user(text: &str) -> Result<u32> {
     id_of(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "unknown user"))
 }
 
-/// Parses a group.
+/// Parses a group name or number.
 pub(super) fn group(text: &str) -> Result<u32> {
     id_of(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "unknown group"))
 }
 
 fn id_of(text: &str, table: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // In system calls u32::MAX means no user or group.
+        // u32::MAX is refused, because system calls use it for "no user" or "no group".
         return Some(number).filter(|number| *number != u32::MAX);
     }
     let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
@@ -171,7 +172,7 @@ fn id_of(text: &str, table: &str) -> Option<u32> {
     id_in(&local, text).or_else(|| id_in(&getent(table, text)?, text))
 }
 
-/// Returns the getent(1) line of a name.
+/// Looks up a user or group name with getent(1); returns the line `name:x:1000:...`.
 fn getent(table: &str, name: &str) -> Option<String> {
     let mut command = Command::new("getent");
     command.args([table, name]).stdin(Stdio::null());
@@ -179,7 +180,7 @@ fn getent(table: &str, name: &str) -> Option<String> {
     String::from_utf8(output.stdout).ok()
 }
 
-/// Finds the number in lines such as `name:x:1000:...`.
+/// Finds the number of a user or group in lines such as `name:x:1000:...`.
 fn id_in(table: &str, name: &str) -> Option<u32> {
     let line = table
         .lines()
@@ -187,10 +188,10 @@ fn id_in(table: &str, name: &str) -> Option<u32> {
     line.split(':').nth(1)?.parse().ok()
 }
 
-/// The folder for spilled chunks.
+/// Where decoded chunks that do not fit into memory are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpillChoice {
-    /// The first of the usual folders in which a file can be created.
+    /// In the first of the usual cache and temporary directories in which a file can be created.
     #[default]
     Usual,
     Folder(PathBuf),
@@ -198,7 +199,7 @@ pub enum SpillChoice {
 }
 
 impl SpillChoice {
-    /// Returns the spill configuration; `cache_dir` is the folder of `--cache-dir`.
+    /// Returns the configuration of the storage for these chunks; `cache_dir` is the directory of `--cache-dir`.
     pub(super) fn config(&self, cache_dir: Option<&Path>) -> SpillConfig {
         let folders = match self {
             SpillChoice::Usual => usual_folders(cache_dir),
@@ -207,7 +208,7 @@ impl SpillChoice {
         };
         SpillConfig {
             folders,
-            // A spill file also takes at most half of the free space.
+            // At most 64 GiB; the file for these chunks also takes at most half of the free space.
             limit: 64 << 30,
         }
     }
@@ -223,7 +224,7 @@ impl std::fmt::Display for SpillChoice {
     }
 }
 
-/// Parses `none`, `auto` or the folder for spilled chunks.
+/// Parses the value of --spill: `none`, `auto` or a directory.
 pub(super) fn spill(text: &str) -> Result<SpillChoice> {
     match text {
         "none" => Ok(SpillChoice::Nowhere),
@@ -236,7 +237,7 @@ fn usual_folders(cache_dir: Option<&Path>) -> Vec<PathBuf> {
     let named = |name| env::var_os(name).filter(|value| !value.is_empty());
     let cache = named("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
-    // The folder for large temporary files is /var/tmp (hier(7)).
+    // hier(7) names /var/tmp as the directory of large temporary files.
     let temporary = named("TMPDIR").unwrap_or("/var/tmp".into());
     let folders = [
         cache_dir.map(Path::to_path_buf),

@@ -1,7 +1,7 @@
 //! Implements fuser's trait: maps kernel requests to operations of the vfs.
 //!
-//! No call here blocks. fuser answers the missing calls (locks, lseek, copy_file_range) with ENOSYS; then the kernel
-//! never sends them again and does the work itself.
+//! No call here blocks. fuser answers the requests that are not implemented (locks, lseek, copy_file_range) with
+//! ENOSYS; then the kernel never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
@@ -29,7 +29,6 @@ use crate::vfs::{Caller, Fh, Ino, NameIn, NewNode};
 use zarr_format::error::Kind;
 use zarrfs_store::tree::{AttrChange, Credentials, RenameMode, Setting};
 
-/// The adapter of one mount.
 pub(super) struct FuseAdapter {
     dispatcher: Dispatcher,
     readahead: Arc<KernelReadahead>,
@@ -37,7 +36,6 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Builds the adapter; each opened file is passed to `readahead` and `backing`.
     pub(super) fn new(
         dispatcher: Dispatcher,
         readahead: Arc<KernelReadahead>,
@@ -50,7 +48,7 @@ impl FuseAdapter {
         }
     }
 
-    /// Creates a node in a directory.
+    /// Creates a node in a directory, for the mknod, mkdir and symlink requests.
     fn make(
         &self,
         request: KernelRequest<'_>,
@@ -79,7 +77,7 @@ impl FuseAdapter {
     }
 }
 
-/// Returns the owner and the mode of a new node.
+/// Returns the owner and the mode that a request gives to a new file or directory.
 fn credentials(req: &Request, mode: u32) -> Credentials {
     Credentials {
         uid: req.uid(),
@@ -89,16 +87,15 @@ fn credentials(req: &Request, mode: u32) -> Credentials {
 }
 
 impl Filesystem for FuseAdapter {
-    /// Requests capabilities and limits; a mount works without any of them.
+    /// Requests capabilities and limits from the kernel; a mount also works without them.
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Not FUSE_AUTO_INVAL_DATA: it drops pages of files that are open for writing (vfs/pages.rs).
+        // FUSE_AUTO_INVAL_DATA is left out, because it drops pages of files that are open for writing (vfs/pages.rs).
         for flag in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
-            // No file has set-ID bits or capabilities that a write must clear: the kernel need not check before each
-            // write.
+            // With this flag the kernel does not check set-ID bits and capabilities before each write: no file has any.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.add_capabilities(flag).is_err() {
@@ -107,7 +104,8 @@ impl Filesystem for FuseAdapter {
         }
         let limits = [
             config.set_max_write(convert::LARGEST_REQUEST).is_err(),
-            // Maximum number of read-ahead requests in flight, and the number at which the kernel throttles them.
+            // Maximum number of read-ahead requests that the kernel sends at a time, and the number from which it
+            // throttles them.
             config.set_max_background(128).is_err(),
             config.set_congestion_threshold(96).is_err(),
         ];
@@ -118,7 +116,7 @@ impl Filesystem for FuseAdapter {
         Ok(())
     }
 
-    /// The event loop answers if the result is in memory, otherwise a pool does.
+    /// If the result is in memory, the event loop replies, otherwise a thread of a pool.
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (parent, caller) = (Ino(parent.0), Caller(req.pid()));
         let name = name.as_bytes();
@@ -152,7 +150,8 @@ impl Filesystem for FuseAdapter {
             });
     }
 
-    /// Sets the read-ahead before the reply. An open for writing on a read-only mount is refused at once.
+    /// Opens a file and, before the reply, sets the kernel's read-ahead for it. On a read-only mount an open for
+    /// writing fails at once.
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (ino, caller) = (Ino(inode.0), Caller(req.pid()));
         let mode = convert::open_mode(flags);
@@ -213,7 +212,7 @@ impl Filesystem for FuseAdapter {
         let (ino, fh) = (Ino(inode.0), Fh(handle.0));
         self.backing.release(ino);
         if self.dispatcher.is_writable() {
-            // Dirty data may have to be flushed first.
+            // The release of a written file may have to flush dirty data, so it runs in a pool.
             let request = KernelRequest::new(Flush, "release", ino, req.pid());
             return self
                 .dispatcher
@@ -329,7 +328,7 @@ impl Filesystem for FuseAdapter {
         let request =
             KernelRequest::new(Names, "mknod", Ino(parent.0), req.pid()).with_name(name.as_bytes());
         if mode & libc::S_IFMT != libc::S_IFREG && self.dispatcher.is_writable() {
-            // EPERM: the file system does not support the type of node, mknod(2).
+            // mknod(2): EPERM means that the file system does not support this type of node.
             return self.dispatcher.refuse(&request, reply, libc::EPERM);
         }
         self.make(request, credentials(req, mode), NewNode::File, reply);
@@ -383,7 +382,7 @@ impl Filesystem for FuseAdapter {
             });
     }
 
-    /// Unsupported flags, such as RENAME_EXCHANGE, are EINVAL (rename(2)).
+    /// Renames a name. Flags that are not supported, such as RENAME_EXCHANGE, fail with EINVAL (rename(2)).
     fn rename(
         &self,
         req: &Request,
@@ -415,7 +414,7 @@ impl Filesystem for FuseAdapter {
             });
     }
 
-    /// Creates a second file with the bytes of a file.
+    /// Creates a copy of a file, since a store has no hard links.
     fn link(
         &self,
         req: &Request,
@@ -455,7 +454,7 @@ impl Filesystem for FuseAdapter {
             });
     }
 
-    /// The event loop writes if the write need not wait, otherwise a pool does.
+    /// If the write need not wait, the event loop executes it, otherwise a thread of a pool.
     fn write(
         &self,
         req: &Request,
@@ -469,7 +468,8 @@ impl Filesystem for FuseAdapter {
         reply: ReplyWrite,
     ) {
         let fh = Fh(handle.0);
-        // The kernel writes whole pages of an mmap back on its own, in whichever process is running.
+        // The kernel writes dirty mmap pages back later, in any process: the signals of that process must not interrupt
+        // the write.
         let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let request = KernelRequest {
             range: Some(offset..offset.saturating_add(data.len() as u64)),
@@ -483,7 +483,7 @@ impl Filesystem for FuseAdapter {
                 } else {
                     vfs.write(context, fh, offset, data)?;
                 }
-                // A request has at most 1 MiB.
+                // The conversion cannot fail, because a write request has at most 1 MiB.
                 Ok(Written(u32::try_from(data.len()).unwrap_or(u32::MAX)))
             });
     }

@@ -1,16 +1,16 @@
 //! Detects that the program waiting for a request was interrupted.
 //!
-//! Once the daemon has read a request, the kernel waits for its answer whatever signal arrives, unless the daemon acts
-//! on FUSE_INTERRUPT, which fuser answers with ENOSYS. So the pending signals of the waiting thread are looked up in
-//! proc(5). Only those count with which a terminal or a service manager ends a program, and which the thread would
-//! receive.
+//! Once the daemon has read a request, the kernel waits for the reply whatever signal arrives, unless the daemon
+//! implements FUSE_INTERRUPT, which fuser answers with ENOSYS. So the pending signals of the waiting thread are read
+//! from proc(5). Only signals with which a terminal or a service manager ends a program are considered, and only if the
+//! thread would receive them.
 
 use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
-/// SIGHUP, SIGINT, SIGQUIT, SIGKILL and SIGTERM as a signal set in proc(5) format: the lowest bit is signal 1.
+/// The signals that interrupt a request, as a set in proc(5) format: the lowest bit is signal 1.
 const ENDING: u64 = mask(libc::SIGHUP)
     | mask(libc::SIGINT)
     | mask(libc::SIGQUIT)
@@ -21,26 +21,28 @@ const fn mask(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether `/proc` uses the process numbers that the kernel sends in requests.
+/// Whether `/proc` is of this process's PID namespace, so that the process numbers in requests can be looked up there.
 pub(super) fn can_be_looked_up() -> bool {
     let own = fs::read_link("/proc/self");
     own.is_ok_and(|own| own.to_str() == Some(&*getpid().as_raw_nonzero().to_string()))
 }
 
-/// Whether the caller has ended, or has a pending signal that should end its wait. `tid` is the thread number of a
-/// request; 0, a caller in another PID namespace, is never interrupted.
+/// Whether the thread that sent a request has ended, or has a pending signal that should end its wait. `tid` is 0 for a
+/// thread in another PID namespace, which is never interrupted.
 pub(super) fn is_interrupted(tid: u32) -> bool {
     let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else {
         return false;
     };
     match fs::read_to_string(format!("/proc/{tid}/status")) {
         Ok(status) => has_ended(&status) || pending(&status) & ENDING != 0,
-        // With the mount option `hidepid` the threads of other users are invisible, but exist.
+        // With the mount option `hidepid`, `/proc` hides threads of other users, so kill(2) tells whether the thread
+        // exists.
         Err(_) => test_kill_process(pid) == Err(Errno::SRCH),
     }
 }
 
-/// Returns the signals that the thread would receive: pending for it or its process, neither blocked nor ignored.
+/// Returns the signals that the thread would receive: pending for the thread or its process, neither blocked nor
+/// ignored.
 fn pending(status: &str) -> u64 {
     let pending = signals(status, "SigPnd:") | signals(status, "ShdPnd:");
     pending & !signals(status, "SigBlk:") & !signals(status, "SigIgn:")
@@ -50,7 +52,7 @@ fn signals(status: &str, field: &str) -> u64 {
     u64::from_str_radix(field_text(status, field), 16).unwrap_or_default()
 }
 
-/// Whether the thread has ended, but its parent has not reaped it.
+/// Whether the thread is a zombie: it has ended, but its parent has not reaped it.
 fn has_ended(status: &str) -> bool {
     field_text(status, "State:").starts_with(['Z', 'X'])
 }
@@ -91,7 +93,7 @@ mod tests {
         assert!(has_ended("Name:\tcat\nState:\tZ (zombie)\n"));
     }
 
-    /// Starts a shell that runs `trap` and stops itself.
+    /// Starts a shell that runs the command `trap`, then stops itself.
     fn stopped(trap: &str) -> Child {
         let script = format!("{trap}; kill -STOP $$; exec sleep 60");
         let child = Command::new("sh").arg("-c").arg(script).spawn().unwrap();

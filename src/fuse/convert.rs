@@ -1,8 +1,8 @@
-//! Converts between our types and the kernel's: attributes, numbers, times, flags, file types.
+//! Converts between zarrfs's types and the kernel's: attributes, times, flags, file types.
 //!
-//! Attributes are built from the view's attributes and the mount's owner and umask. A file that is not empty never has
-//! zero blocks, since tar and cp would take it for one large hole; directories have one link, so that find looks at
-//! every name.
+//! Attributes consist of the view's attributes and the mount's owner and umask. A file that is not empty never has zero
+//! blocks, since tar and cp would take it for one large hole. Directories have one link, since find would otherwise
+//! skip subdirectories.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,15 +13,15 @@ use crate::view::Attr;
 use zarrfs_store::EntryKind;
 use zarrfs_store::tree::{FreeSpace, Time};
 
-/// The largest request in bytes; also the block size of files of at least this length. cp and dd use the block size as
-/// their buffer, and Python reads it for a single byte.
+/// Size of the largest request in bytes. It is also the block size of large files: cp and dd use the block size as
+/// their buffer, but Python reads a whole block for a single byte.
 pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
 
-/// The size of a page in bytes, and the smallest block size.
+/// Size of a page in bytes, which is also the smallest block size of a file.
 const PAGE: u32 = 4096;
 
-/// Returns the free space that `df` shows for a read-only mount: a petabyte in 4 KiB blocks. Nothing is used, so that
-/// the mount does not look full, and nothing is available.
+/// Returns the free space that `df` shows for a read-only mount: a petabyte, of which nothing is used, so that the
+/// mount does not look full, and nothing is available.
 pub(super) fn read_only_space() -> FreeSpace {
     FreeSpace {
         block: PAGE,
@@ -33,7 +33,7 @@ pub(super) fn read_only_space() -> FreeSpace {
     }
 }
 
-/// Converts a time of setattr.
+/// Converts a time in a setattr request.
 pub(super) fn time(time: TimeOrNow) -> Time {
     match time {
         TimeOrNow::SpecificTime(time) => Time::At(kernel_time(time)),
@@ -41,7 +41,7 @@ pub(super) fn time(time: TimeOrNow) -> Time {
     }
 }
 
-/// Returns the time that the kernel sent. It sends a time before 1970 as negative whole seconds plus nanoseconds, but
+/// Corrects a time before 1970 in a setattr request: the kernel sends negative whole seconds plus nanoseconds, but
 /// fuser subtracts the nanoseconds.
 fn kernel_time(time: SystemTime) -> SystemTime {
     match UNIX_EPOCH.duration_since(time) {
@@ -50,7 +50,7 @@ fn kernel_time(time: SystemTime) -> SystemTime {
     }
 }
 
-/// Returns the attributes of inode `ino`.
+/// Returns the attributes of an inode in the form of the kernel.
 pub(super) fn file_attr(ino: Ino, attr: &Attr, vfs: &Vfs) -> FileAttr {
     let config = vfs.config();
     let posix = attr.posix;
@@ -75,8 +75,8 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, vfs: &Vfs) -> FileAttr {
     }
 }
 
-/// Returns the modification time. Prefixes in buckets and folders of web servers have none (1970); they show the mount
-/// time, since cleanup programs remove very old directories. A time that was set explicitly stays.
+/// Returns the modification time of a file or directory. Directories in buckets and on web servers have no time: they
+/// get the time of the mount, since cleanup programs remove very old directories. A time that a program has set stays.
 fn modified(attr: &Attr, mounted: SystemTime) -> SystemTime {
     let is_unknown = attr.modified == UNIX_EPOCH && attr.posix.is_none();
     if is_unknown && attr.kind == EntryKind::Directory {
@@ -85,7 +85,7 @@ fn modified(attr: &Attr, mounted: SystemTime) -> SystemTime {
     attr.modified
 }
 
-/// Converts open flags.
+/// Converts the flags of open(2).
 pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     let has = |flag| flags.0 & flag != 0;
     OpenOptions {
@@ -96,17 +96,17 @@ pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     }
 }
 
-/// Returns the FOPEN flags of an open file.
+/// Returns the FOPEN flags of the reply to an open.
 pub(super) fn open_flags(opened: &OpenReply) -> FopenFlags {
     let mut flags = FopenFlags::empty();
-    // A file that is not open for writing has nothing to flush.
+    // FOPEN_NOFLUSH: the kernel sends no FLUSH request for a file that is not open for writing.
     flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
     flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
     flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
     flags
 }
 
-/// Returns the file type for `readdir` and `stat`.
+/// Converts the kind of an entry to the file type in READDIR and GETATTR replies.
 pub(super) fn file_type(kind: EntryKind) -> FileType {
     match kind {
         EntryKind::File => FileType::RegularFile,
@@ -115,8 +115,8 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// Returns the block size of a file in bytes: programs read one block at a time, so a block has at most 1024 chunks, or
-/// one page.
+/// Returns the block size of a file in bytes. Programs read at least one block at a time, so a block covers at most
+/// 1024 chunks, but at least one page.
 fn block_size(attr: &Attr) -> u32 {
     if attr.size < u64::from(LARGEST_REQUEST) {
         return PAGE;
@@ -139,7 +139,7 @@ fn permissions(attr: &Attr, config: &VfsConfig) -> u16 {
     let all: u32 = match attr.kind {
         EntryKind::File => 0o444 | writes,
         EntryKind::Directory => 0o555 | writes,
-        // The kernel ignores the mode of a link.
+        // A symbolic link has all permissions, since the kernel ignores its mode.
         EntryKind::Link => return 0o777,
     };
     u16::try_from(all & !config.umask).unwrap_or_default()

@@ -1,12 +1,12 @@
-//! Enforces request deadlines: result, EIO, or EINTR if the caller was interrupted.
+//! Answers overdue requests with EIO, and requests of interrupted programs with EINTR.
 //!
-//! The reply of a pending request is in a slot from which it is taken once: by the job with the result, or by the
-//! watcher thread at the deadline or when the caller has a pending signal (`caller`). The watcher checks for signals
-//! while any request is older than half a second. A request costs a lock and an entry in an ordered map; the watcher
-//! sleeps until the oldest request is half a second old, and without a limit if there are none. A late job ends where
-//! it waits for a remote store, unless bytes keep arriving (`store/backend/remote/runtime.rs`), and it is fenced: it
-//! makes no further changes (`crates/zarrfs-store/src/request_context.rs`). A request that has begun a change is not
-//! refused, and a refused request makes no change.
+//! The reply of a pending request is taken once: by the thread that has the result, or by the watcher thread, at the
+//! deadline or when the program has a pending signal (`caller`). The watcher checks for signals while any request is
+//! older than half a second; it sleeps until the oldest request has that age, or until a request wakes it. A request
+//! costs a lock and an entry in an ordered map. The thread of a refused request ends where it waits for a remote store,
+//! unless bytes keep arriving (`store/backend/remote/runtime.rs`), and it is fenced: it makes no further changes
+//! (`crates/zarrfs-store/src/request_context.rs`). A request that has begun a change is not refused, and a refused
+//! request makes no change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -21,17 +21,17 @@ use super::request::{KernelRequest, RequestClass};
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::request_context::RequestLimit;
 
-/// The age of a request at which its caller's signals are checked first, and the interval of the checks. A caller may
-/// wait for two requests in a row, a read-ahead and a read, and should end within two seconds.
+/// Age at which a request is first checked for signals of its program, and interval of the checks. Half a second, since
+/// a program may wait for two requests in a row, a read-ahead and a read, and should end within two seconds.
 const CALLER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A reply that can return an error.
+/// A reply of fuser that can return an error.
 pub(super) trait ReplyError: Send + 'static {
-    /// Answers with an errno.
+    /// Replies with an error number.
     fn refuse(self, errno: i32);
 }
 
-/// The pending replies of one mount.
+/// The pending requests of one mount, with their deadlines.
 pub(super) struct Deadlines {
     pending: Arc<PendingReplies>,
 }
@@ -43,10 +43,10 @@ struct PendingReplies {
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// The pending replies by number. All have the same time limit, so the reply with the lowest number is due first.
+    /// Pending requests by number. All have the same time limit, so the lowest number has the first deadline.
     waiting: BTreeMap<u64, WaitingReply>,
     next: u64,
-    /// Whether the watcher sleeps without a limit and must be woken.
+    /// Whether the watcher thread sleeps without a time limit, so that a new request must wake it.
     asleep: bool,
     closed: bool,
 }
@@ -56,28 +56,28 @@ struct WaitingReply {
     reply: Arc<dyn Expire>,
 }
 
-/// The watcher's next task.
+/// What the watcher thread has to do next.
 enum Duty {
-    /// A reply is overdue.
+    /// Refuse this overdue request.
     Expire(Arc<dyn Expire>),
-    /// The callers of these old replies are to be checked.
+    /// Check whether the programs that wait for these old requests were interrupted.
     CheckCallers(Vec<(u64, Arc<dyn Expire>)>),
 }
 
 trait Expire: Send + Sync {
-    /// Refuses the reply with an error, after calling `on_refusal`, unless it was taken or the request has begun a
+    /// Refuses a request with an error, after calling `on_refusal`, unless the request was answered or has begun a
     /// change.
     fn expire(&self, error: &Error, on_refusal: &dyn Fn(&KernelRequest<'static>, &Error))
     -> Expiry;
     fn request(&self) -> &KernelRequest<'static>;
 }
 
-/// The result of refusing a reply.
+/// What came of the attempt to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiry {
     Refused,
     WasTaken,
-    /// The request has begun a change.
+    /// Not refused, because the request has begun a change.
     Changes,
 }
 
@@ -88,11 +88,11 @@ struct PendingReply<R> {
 
 struct ReplyState<R> {
     reply: Option<R>,
-    /// Number of changes for which the request got a permit, without the permits that it gave back.
+    /// Number of changes that the request has begun and not given up.
     changes: usize,
 }
 
-/// The right to answer a request before its deadline. Dropped unused, it refuses the request with EIO.
+/// The right to reply to a request before its deadline. If it is dropped unused, the request is refused with EIO.
 pub(super) struct ReplyGuard<R: ReplyError> {
     slot: Arc<PendingReply<R>>,
     number: u64,
@@ -100,8 +100,8 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 }
 
 impl Deadlines {
-    /// Starts the watcher; the deadline of a reply is `limit` after `begin`. `on_refusal` is called with each request
-    /// that the watcher refuses, and the error, just before the refusal.
+    /// Starts the watcher thread. A request has its deadline `limit` after `begin`; just before the watcher refuses a
+    /// request, it calls `on_refusal` with the request and the error.
     pub(super) fn new(
         limit: Duration,
         on_refusal: impl Fn(&KernelRequest<'static>, &Error) + Send + 'static,
@@ -117,7 +117,7 @@ impl Deadlines {
         Ok(Deadlines { pending })
     }
 
-    /// Adds a pending reply; that of a flush has no deadline.
+    /// Adds a pending request. A flush has no deadline.
     pub(super) fn begin<R: ReplyError>(
         &self,
         request: KernelRequest<'static>,
@@ -159,7 +159,7 @@ impl Drop for Deadlines {
 }
 
 impl DeadlineQueue {
-    /// Returns the start time of the first reply, or `None` if none is pending.
+    /// Returns when the oldest pending request began, or `None` if no request is pending.
     fn first(&self) -> Option<Instant> {
         let (_, first) = self.waiting.first_key_value()?;
         Some(first.since)
@@ -175,7 +175,7 @@ impl DeadlineQueue {
         Some(late.reply)
     }
 
-    /// Returns the replies that started at `time` or earlier.
+    /// Returns the pending requests that began at `time` or earlier.
     fn since(&self, time: Instant) -> Vec<(u64, Arc<dyn Expire>)> {
         let old = self.waiting.iter();
         let old = old.take_while(|(_, waiting)| waiting.since <= time);
@@ -183,7 +183,8 @@ impl DeadlineQueue {
             .collect()
     }
 
-    /// Postpones a reply by another time limit. The reply gets a new number, since it is now the last one that is due.
+    /// Gives a request that must not be refused another time limit, and a new number, since its deadline is now the
+    /// last.
     fn postpone(&mut self, late: Arc<dyn Expire>) {
         self.add(self.next, late);
         self.next += 1;
@@ -212,7 +213,7 @@ impl PendingReplies {
         }
     }
 
-    /// Refuses the replies whose callers were interrupted.
+    /// Refuses the requests whose programs were interrupted.
     fn refuse_interrupted(
         &self,
         replies: Vec<(u64, Arc<dyn Expire>)>,
@@ -222,7 +223,7 @@ impl PendingReplies {
             return;
         }
         let error = Error::new(Kind::Interrupted, "", "the program was interrupted");
-        // A read-ahead consists of many requests of one caller, so each caller is looked up once.
+        // Each program is checked only once, since its read-ahead may consist of many requests.
         let mut callers = HashMap::new();
         for (number, reply) in replies {
             let tid = reply.request().caller;
@@ -236,7 +237,8 @@ impl PendingReplies {
         }
     }
 
-    /// Waits for the next task, and checks callers from `next_check` on; `None` when the session is over.
+    /// Waits for the next task of the watcher thread; programs are checked from `next_check` on. Returns `None` at the
+    /// end of the session.
     fn next_duty(&self, limit: Duration, next_check: Instant) -> Option<Duty> {
         let mut is_quiet = false;
         let mut queue = self.queue.lock();
@@ -254,8 +256,8 @@ impl PendingReplies {
                     let next = check.min(since + limit);
                     self.wake.wait_until(&mut queue, next);
                 }
-                // No reply is pending: sleeps once more with a limit before it sleeps without one, so that under load
-                // no request has to wake it.
+                // Without pending requests the watcher sleeps first with, and then without a time limit: under load new
+                // requests arrive in the first sleep, and need not wake it.
                 None if !is_quiet => {
                     is_quiet = true;
                     self.wake
@@ -326,22 +328,21 @@ impl<R> PendingReply<R> {
 }
 
 impl<R: ReplyError> ReplyGuard<R> {
-    /// Returns the reply, or `None` if it was refused.
+    /// Takes the right to reply; returns `None` if the watcher has refused the request.
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
 
-    /// Returns the request.
     pub(super) fn request(&self) -> &KernelRequest<'static> {
         &self.slot.request
     }
 
-    /// Whether the reply is still pending.
+    /// Whether the request is neither answered nor refused yet.
     pub(super) fn is_waited_for(&self) -> bool {
         RequestLimit::is_waited_for(&*self.slot)
     }
 
-    /// Returns the time limit of the request, after which it may make no changes.
+    /// Returns the limit that stops the request from making changes once it is refused.
     pub(super) fn limit(&self) -> Arc<dyn RequestLimit> {
         self.slot.clone()
     }

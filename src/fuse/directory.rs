@@ -1,8 +1,8 @@
 //! Packs the entries of one READDIR reply in memory.
 //!
-//! fuser's reply cannot be filled while the listing is read: until then it is among the pending replies, which are
-//! refused at their deadline. The kernel may have less space than the largest reply: the entries that do not fit return
-//! to the open directory.
+//! fuser's reply object stays among the pending requests, so that it can be refused, and is not available while the
+//! listing is read. The kernel may have less space than the largest reply: the entries that do not fit return to the
+//! open directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,35 +15,32 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Name};
 
-/// The length of a reply in bytes, as glibc requests it.
+/// Length of a READDIR reply in bytes, as glibc requests it.
 const REPLY_LEN: usize = 32 << 10;
 
-/// The cursor after `.` and `..`; the kernel's cursors of all other entries are larger than the vfs's by this number.
+/// The cursor after `.` and `..`, and the difference between the kernel's and the vfs's cursors of all other entries.
 const AFTER_DOTS: u64 = 1;
 
 struct PackedEntry {
     ino: Ino,
-    /// The kernel's cursor.
+    /// The cursor that the kernel gets for the entry.
     cursor: u64,
     kind: EntryKind,
-    /// End of the entry's name in `names`.
     end: usize,
 }
 
-/// Entries of a directory that fit into one reply.
+/// Entries of a directory for one READDIR reply.
 pub(super) struct DirBuffer {
-    /// The open directory.
     fh: Fh,
-    /// The cursor in the directory at which the entries begin.
+    /// The vfs's cursor after which the entries begin.
     from: u64,
     entries: Vec<PackedEntry>,
     names: Vec<u8>,
-    /// The length of the reply in bytes.
     length: usize,
 }
 
 impl DirBuffer {
-    /// Reads the entries of an open directory after `cursor`; 0 begins with `.` and `..`.
+    /// Reads the entries of an open directory after the kernel's cursor `cursor`; 0 begins with `.` and `..`.
     pub(super) fn read(
         vfs: &Vfs,
         context: &RequestContext,
@@ -63,7 +60,8 @@ impl DirBuffer {
         Ok(buffer)
     }
 
-    /// Returns the empty buffer of a reply that begins after `cursor`.
+    /// Returns the buffer of a reply that begins after the kernel's cursor `cursor`: with `.` and `..` for 0, otherwise
+    /// empty.
     fn begin(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
         let mut buffer = DirBuffer {
             fh,
@@ -85,9 +83,9 @@ impl DirBuffer {
         buffer
     }
 
-    /// Adds an entry; returns false if there is no space for it.
+    /// Adds an entry to the buffer; returns false if the reply has no space for it.
     fn push(&mut self, entry: DirEntry<'_>) -> bool {
-        // An entry takes its name and 24 bytes, rounded up to eight.
+        // An entry in the reply takes 24 bytes and its name, rounded up to eight bytes.
         let length = (24 + entry.name.len()).next_multiple_of(8);
         if self.length + length > REPLY_LEN {
             return false;
@@ -103,8 +101,8 @@ impl DirBuffer {
         true
     }
 
-    /// Adds the entries to a reply until it is full, and returns the others to the open directory: the kernel continues
-    /// at the cursor of the last entry that it has.
+    /// Adds the entries to fuser's reply until it is full, and returns the others to the open directory, since the
+    /// kernel continues after the last entry that it got.
     pub(super) fn add_to(&self, reply: &mut ReplyDirectory, vfs: &Vfs) {
         self.add_until(vfs, |entry, name| {
             let kind = convert::file_type(entry.kind);
@@ -113,8 +111,8 @@ impl DirBuffer {
         });
     }
 
-    /// Calls `is_full` with each entry and its name until it returns true; returns that entry and the following ones to
-    /// the directory.
+    /// Calls `is_full` with each entry and its name until it returns true. Returns the entry that did not fit, and
+    /// those after it, to the open directory.
     fn add_until(&self, vfs: &Vfs, mut is_full: impl FnMut(&PackedEntry, &[u8]) -> bool) {
         let mut named = self.named();
         if let Some(taken) = named.position(|(entry, name)| is_full(entry, name)) {
@@ -122,7 +120,6 @@ impl DirBuffer {
         }
     }
 
-    /// Returns the entries with their names.
     fn named(&self) -> impl Iterator<Item = (&PackedEntry, &[u8])> {
         let mut start = 0;
         self.entries.iter().map(move |entry| {
@@ -132,7 +129,7 @@ impl DirBuffer {
         })
     }
 
-    /// Makes the open directory continue after the first `taken` entries.
+    /// Returns all but the first `taken` entries to the open directory, whose listing continues with them.
     fn return_rest(&self, taken: usize, vfs: &Vfs) {
         let is_listed = |entry: &PackedEntry| entry.cursor != AFTER_DOTS;
         let last = self.entries.get(..taken).unwrap_or_default().last();
@@ -158,7 +155,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-    /// Returns a mount with twenty files.
+    /// Returns a mounted store with twenty files.
     fn twenty_files() -> Vfs {
         let store = MemoryStore::default();
         for number in 0..20 {
@@ -167,8 +164,8 @@ mod tests {
         mounted(store, true)
     }
 
-    /// Reads a directory in replies of `capacity` entries; all replies but the first consist of entries that were
-    /// returned to the directory.
+    /// Reads a directory in replies of `capacity` entries. All replies but the first consist of entries that did not
+    /// fit and were returned to the open directory.
     fn listed(capacity: usize) -> Vec<Vec<u8>> {
         let vfs = twenty_files();
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
@@ -194,7 +191,8 @@ mod tests {
 
     #[test]
     fn entries_that_do_not_fit_are_returned_without_a_new_listing() {
-        // `.` and `..` have the same cursor, so the kernel must have space for both.
+        // A reply has at least two entries: `.` and `..` have the same cursor, so the kernel could not continue between
+        // them.
         for capacity in [2, 3, 7, 19, 20, 21, 22, 30] {
             let mut listed = listed(capacity);
             assert_eq!(listed[..2], [&b"."[..], b".."], "{capacity} at a time");

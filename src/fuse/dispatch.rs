@@ -1,9 +1,9 @@
 //! Runs requests in the event loop or in a pool.
 //!
-//! A request whose answer is in memory runs in the event loop, any other in a pool. An event loop never blocks, except
-//! the loops that `InlineWorkers` allows to run a pool's work. Names, contents and the control directory have separate
-//! pools, so that readers of a slow store do not delay names, and neither delays the control directory. A panic in a
-//! request becomes EIO for that request. Errors are mapped to errno here and reported.
+//! A request whose answer is in memory runs in the event loop, any other in a thread pool. An event loop never blocks,
+//! except the loops that `InlineWorkers` allows to run slow requests. Names, contents and the control directory have
+//! separate pools, so that reads from a slow store delay neither names nor the control directory. A panic in a request
+//! becomes EIO for that request. Errors are mapped to errno here, and reported.
 
 use std::borrow::Borrow;
 use std::io;
@@ -24,15 +24,15 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED, WITHOUT_WAITING};
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::pool::ThreadPool;
 
-/// Threads that wait for names and attributes, and threads that wait for contents.
+/// Numbers of threads that wait for the store: for names and attributes, and for contents.
 const NAME_THREADS: usize = 16;
 const CONTENT_THREADS: usize = 64;
 
-/// Maximum number of requests queued for a thread; the kernel sends at most 128 read-ahead requests, and one request
+/// Maximum number of requests that wait for a thread. The kernel sends at most 128 read-ahead requests, and one request
 /// for each waiting thread of a program.
 const MAX_QUEUED: usize = 16 << 10;
 
-/// The pools of one mount, and the deadlines of the requests in them.
+/// The thread pools of one mount, and the deadlines of its requests.
 pub(super) struct Dispatcher {
     responder: Arc<Responder>,
     names: ThreadPool,
@@ -43,32 +43,31 @@ pub(super) struct Dispatcher {
     pages: Arc<PageInvalidations>,
 }
 
-/// A reply, and the resources held until it is sent.
+/// A reply, with the values that are dropped when it is sent.
 struct HeldReply<R> {
     reply: R,
-    /// Registers, until it is dropped, that the kernel may have locked pages for a request that reads or writes
-    /// contents.
+    /// Registers that the kernel may have locked pages for this request, until this value is dropped.
     pages: Option<PageRequest>,
     access: Option<AccessLine>,
 }
 
-/// State shared with pool threads.
+/// What threads need to send replies and report errors.
 struct Responder {
     vfs: Arc<Vfs>,
     failures: Arc<Failures>,
 }
 
-/// The event loops that may run local requests inline, which saves the hand-over to another thread. Only a few do so
-/// at a time, and a mount has more loops: the others keep reading requests, so that a slow request delays no other.
+/// Limits how many event loops may block at a time, by running requests to a local store themselves, which saves the
+/// hand-over to another thread. A mount has more event loops, so the others keep reading requests.
 struct InlineWorkers {
     free: AtomicUsize,
 }
 
-/// An event loop that may block. When this is dropped, another event loop may.
+/// Permission of an event loop to block, until this value is dropped.
 struct InlineWorker<'a>(&'a InlineWorkers);
 
 impl InlineWorkers {
-    /// Begins to block; `None` if the maximum is reached.
+    /// Returns the permission to block, or `None` if the maximum number of event loops already blocks.
     fn begin(&self) -> Option<InlineWorker<'_>> {
         let taken = |free: usize| free.checked_sub(1);
         self.free
@@ -85,7 +84,7 @@ impl Drop for InlineWorker<'_> {
 }
 
 impl Dispatcher {
-    /// Builds the pools of one mount; a request that takes longer than `timeout` is refused with EIO.
+    /// Builds the thread pools of one mount; a request that takes longer than `timeout` is refused with EIO.
     pub(super) fn new(
         vfs: Arc<Vfs>,
         stats: Arc<Stats>,
@@ -99,7 +98,7 @@ impl Dispatcher {
             responder: Arc::new(Responder { vfs, failures }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_QUEUED),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_QUEUED),
-            // Files of the control directory never wait for a store.
+            // Two threads are enough, because files of the control directory never wait for a store.
             control: ThreadPool::new("zarrfs-control", 2, MAX_QUEUED),
             inline_workers: InlineWorkers {
                 free: AtomicUsize::new(0),
@@ -108,7 +107,7 @@ impl Dispatcher {
         })
     }
 
-    /// Allows at most `most` event loops at a time to run a pool's work.
+    /// Allows at most `most` event loops at a time to block.
     pub(super) fn with_inline_workers(self, most: usize) -> Self {
         let free = AtomicUsize::new(most);
         Dispatcher {
@@ -117,13 +116,12 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the mount is writable.
     pub(super) fn is_writable(&self) -> bool {
         self.responder.vfs.config().writable
     }
 
-    /// Replies with the result of `execute`: at once if that need not wait, otherwise from a pool, for which `input` is
-    /// copied.
+    /// Replies with the result of `execute`: at once if that needs no waiting, otherwise from a pool with a copy of
+    /// `input`.
     pub(super) fn answer<T: Output, I: ToOwned<Owned: Send + 'static> + ?Sized>(
         &self,
         request: KernelRequest<'_>,
@@ -144,9 +142,9 @@ impl Dispatcher {
         }
     }
 
-    /// Runs `execute` in the request's pool, or in this thread if it may block, and replies with the result. If the
-    /// request timed out before, `execute` does not run; if it times out during `execute`, it makes no change, and the
-    /// result is undone.
+    /// Runs `execute` in a pool, or in this thread if it may block, and replies with the result. A request that has
+    /// timed out before is not executed; one that times out meanwhile makes no further change, and its result is
+    /// undone.
     pub(super) fn enqueue<T: Output>(
         &self,
         request: KernelRequest<'_>,
@@ -185,7 +183,7 @@ impl Dispatcher {
         }
     }
 
-    /// Refuses a request at once.
+    /// Refuses a request with an error number, without executing it.
     pub(super) fn refuse(&self, request: &KernelRequest<'_>, reply: impl ReplyError, errno: i32) {
         let access = AccessLine::begin(request, &self.responder.vfs);
         reply.refuse(errno);
@@ -194,7 +192,7 @@ impl Dispatcher {
         }
     }
 
-    /// Drops lookups that the kernel forgets; this request has no reply.
+    /// Subtracts `count` lookups, which the kernel has forgotten, from an inode; this request has no reply.
     pub(super) fn forget(&self, ino: Ino, count: u64) {
         let done = catch_panic(|| {
             self.responder.vfs.forget(ino, count);
@@ -228,7 +226,7 @@ impl Responder {
         }
     }
 
-    /// Sends a result or an error, and logs it.
+    /// Sends the result or the error of a request, and logs the request.
     fn send_reply<T: Output>(
         &self,
         request: &KernelRequest<'_>,
@@ -270,7 +268,7 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
     }
 }
 
-/// Runs `work`; a panic becomes an error, and the mount stays alive.
+/// Runs `work`; a panic becomes an error, so that the mount stays alive.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let why = "a fault in zarrfs: the request panicked; please report the log";
@@ -290,7 +288,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// The result of a request.
+    /// What happened to a request in a test.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Event {
         Sent,

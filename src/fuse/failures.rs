@@ -1,11 +1,11 @@
-//! Failures of requests: counts and logs them, and answers reads that the kernel repeats.
+//! Counts and logs failed requests, and answers reads that the kernel repeats.
 //!
-//! Ordinary errors, such as a missing or existing name, are only counted. This is the only place that logs errors of
-//! requests; they have paths instead of inodes.
+//! Ordinary errors, such as a missing or existing name, are only counted. All errors of requests are logged here, with
+//! paths in place of inodes.
 //!
-//! A program reads through the kernel's read-ahead. If that read fails, the kernel reads the first page again before it
-//! returns the error to the program, or the whole range again if the page was dropped in between. The program would
-//! wait for the store each time, so a repeated read gets the error of the first one at once.
+//! A program reads through the kernel's read-ahead. If that read fails, the kernel repeats the read of the first page,
+//! or of the whole range if the page was dropped in between, before it returns the error to the program. To save the
+//! program a second wait for the store, the repeated read gets the error of the first one at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,18 +19,18 @@ use crate::vfs::{Ino, Vfs};
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::stats::Stats;
 
-/// Minimum duration of a failed read that is recorded. The repetition of a read that failed sooner is executed.
+/// Minimum duration of a failed read whose error is returned again. If a faster read is repeated, it is executed.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the error of a failed read is returned for its repetitions. The kernel repeats the read within
-/// milliseconds. A program that reads again within this time gets the same error.
+/// How long a repeated read gets the error of the first read. The kernel repeats a read within milliseconds; a program
+/// that reads again within this time gets the same error.
 pub(super) const REPEATED_WITHIN: Duration = Duration::from_millis(200);
 
-/// The failures of one mount.
+/// Failed requests of one mount.
 pub(super) struct Failures {
     vfs: Arc<Vfs>,
     stats: Arc<Stats>,
-    /// The recent reads that have failed after a long wait.
+    /// Recent reads that failed after at least `MIN_WAIT`.
     slow_reads: Mutex<VecDeque<FailedRead>>,
 }
 
@@ -43,7 +43,6 @@ struct FailedRead {
 }
 
 impl Failures {
-    /// Starts without failures.
     pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>) -> Failures {
         Failures {
             vfs,
@@ -52,7 +51,7 @@ impl Failures {
         }
     }
 
-    /// Reports the error of a request, before it is sent to the program.
+    /// Counts and logs the error of a request. Must be called before the program gets the error.
     pub(super) fn report(&self, request: &KernelRequest<'_>, error: &Error) {
         self.record_slow_read(request, error);
         if !is_missing(request, error) {
@@ -66,7 +65,7 @@ impl Failures {
         }
     }
 
-    /// Logs an error that occurred after its request was refused.
+    /// Logs an error of a request that was already refused because of its timeout.
     pub(super) fn report_late(&self, request: &KernelRequest<'_>, error: &Error) {
         let (operation, path) = (request.operation, self.path(request));
         log::info!("{operation} of {path} failed after the timeout: {error}");
@@ -98,7 +97,7 @@ impl Failures {
         });
     }
 
-    /// Returns the errno of a recorded failure if the request may be the kernel's repetition of it.
+    /// Returns the error number of a recent failed read if the request may be the kernel's repetition of that read.
     pub(super) fn repeated_errno(&self, request: &KernelRequest<'_>) -> Option<i32> {
         let range = range_of_read(request)?;
         let reads = self.slow_reads.lock();
@@ -111,25 +110,25 @@ impl Failures {
     }
 }
 
-/// Returns the range of a program's read.
+/// Returns the byte range of a read by a program, or `None` for any other request.
 fn range_of_read<'a>(request: &'a KernelRequest<'_>) -> Option<&'a Range<u64>> {
     let is_read = request.operation == "read" && request.caller != 0;
     request.range.as_ref().filter(|_| is_read)
 }
 
-/// Whether an error only means that a name or attribute is missing, or makes the kernel walk the path of a replaced
-/// name again.
+/// Whether an error is no failure: a name or attribute is missing, or the kernel has to walk a path again because its
+/// name was replaced.
 fn is_missing(request: &KernelRequest<'_>, error: &Error) -> bool {
     let is_replaced = request.class == RequestClass::Names && error.kind() == Kind::Changed;
     is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute)
 }
 
-/// Whether an error is a normal answer to a request about names or attributes.
+/// Whether an error is a normal answer, which is not logged.
 fn is_ordinary(request: &KernelRequest<'_>, error: &Error) -> bool {
     let is_of_attribute = request.operation.ends_with("xattr");
-    // The error of this flush is not logged: the flush at the release of the file fails with it again, unless a program
-    // has written valid content before. Shells truncate a file and close one of its two descriptors before a program
-    // writes through the other one.
+    // A flush that fails with `Invalid` is not logged, because the flush at the release of the file fails with the same
+    // error, unless a program has written valid content before. Shells truncate a file and close one of two descriptors
+    // before a program writes through the other one.
     let is_reported_later = request.operation == "flush" && error.kind() == Kind::Invalid;
     is_missing(request, error)
         || error.kind().is_ordinary()
@@ -208,7 +207,7 @@ mod tests {
         assert_eq!(cells(&stats), [line("/lat"), line("/lon")]);
     }
 
-    /// Returns the cells of each failure line, without the time.
+    /// Returns the columns of each recorded failure, without the time.
     fn cells(stats: &Stats) -> Vec<Vec<String>> {
         let text = stats.failures.to_text();
         let cells = text.lines().map(|line| line.split('\t').skip(1));
@@ -217,7 +216,7 @@ mod tests {
             .collect()
     }
 
-    /// Returns a read that has waited for `MIN_WAIT`.
+    /// Returns a read request that has taken `MIN_WAIT`.
     fn read(caller: u32, range: Range<u64>) -> KernelRequest<'static> {
         KernelRequest {
             begun: Instant::now().checked_sub(MIN_WAIT),

@@ -1,11 +1,11 @@
 //! Invalidates the kernel's pages of inodes whose bytes have changed.
 //!
-//! Before it drops a page, the kernel waits for a request that has locked it. If the daemon is killed while one of its
-//! threads waits for such a page, it cannot end: its connection stays open, and the mount and the programs that use it
-//! hang until the connection is aborted. So the pages of an inode are dropped only after all requests are answered that
-//! were pending when the change was seen. A separate thread drops pages, since a request handler would wait for its own
-//! request; only the handler of an open drops pages itself before its reply, since an open locks no pages. Attributes
-//! are dropped at once, since no request locks them.
+//! Before the kernel drops a page, it waits for the request that has locked it. If the daemon is killed while one of
+//! its threads waits for such a page, the daemon cannot end, and the mount hangs until its connection is aborted. So
+//! the pages of an inode are dropped only after all requests are answered that were pending when the change was seen. A
+//! separate thread drops pages, since the handler of a request would wait for its own request. Only the handler of an
+//! open drops pages itself, before its reply, since an open locks no pages. Attributes are dropped at once, since no
+//! request locks them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::vfs::{Ino, Invalidation, KernelCache, OPEN_WAIT, Vfs};
 
-/// The inodes whose pages are to be dropped, and the requests that may have locked pages.
+/// Inodes whose pages are to be dropped, and the requests for which the kernel may have locked pages.
 #[derive(Default)]
 pub(super) struct PageInvalidations {
     state: Mutex<InvalidationQueue>,
@@ -27,26 +27,26 @@ pub(super) struct PageInvalidations {
 
 #[derive(Default)]
 struct InvalidationQueue {
-    /// Number of threads that wait for requests to be answered.
+    /// Number of threads that wait until requests are answered.
     waiters: usize,
-    /// The numbers of the pending requests of each inode.
+    /// Numbers of the pending requests for each inode.
     requests: HashMap<Ino, BTreeSet<u64>>,
-    /// Number of requests that have begun.
+    /// Number of all requests so far; a request has the number of requests before it.
     begun: u64,
-    /// Inodes whose pages are dropped once their earlier requests are answered.
+    /// Inodes whose pages are dropped as soon as their earlier requests are answered.
     waiting: VecDeque<PendingInvalidation>,
     is_closed: bool,
 }
 
 struct PendingInvalidation {
     ino: Ino,
-    /// Number of requests that had begun when the change was seen: only these are waited for.
+    /// Number of requests when the change was seen: later requests are not waited for.
     after: u64,
-    /// Whether pages are dropped even if the inode is open for writing.
+    /// Whether the pages are dropped even if the inode is open for writing.
     is_lost: bool,
 }
 
-/// A pending request that reads or writes contents.
+/// Registration of a pending request that reads or writes the contents of an inode.
 pub(super) struct PageRequest {
     invalidations: Arc<PageInvalidations>,
     ino: Ino,
@@ -54,7 +54,7 @@ pub(super) struct PageRequest {
 }
 
 impl PageInvalidations {
-    /// Registers a request for which the kernel may have locked pages of `ino`, until the result is dropped.
+    /// Registers a request for which the kernel may have locked pages of `ino`, until the returned value is dropped.
     pub(super) fn begin(self: &Arc<Self>, ino: Ino) -> PageRequest {
         let mut state = self.state.lock();
         let number = state.begun;
@@ -67,7 +67,7 @@ impl PageInvalidations {
         }
     }
 
-    /// Starts the thread that drops the pages that `vfs` invalidates; it ends on `close`.
+    /// Starts the thread that drops the pages of inodes that `vfs` invalidates, until `close`.
     pub(super) fn start(self: &Arc<Self>, vfs: Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
         vfs.set_kernel_cache(NotifiedCache {
             queue: self.clone(),
@@ -91,8 +91,7 @@ impl PageInvalidations {
         Ok(())
     }
 
-    /// Ends the thread; nothing is dropped any more. The vfs may outlive the session; its later invalidations are
-    /// ignored.
+    /// Ends the thread that drops pages. The vfs may outlive the session; its later invalidations are ignored.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -100,14 +99,14 @@ impl PageInvalidations {
         self.changed.notify_all();
     }
 
-    /// Queues the pages of an inode; returns false, since they are not dropped yet.
+    /// Queues the pages of an inode to be dropped; returns false, since the pages are still there.
     fn push(&self, ino: Ino, is_lost: bool) -> bool {
         let mut state = self.state.lock();
         if state.is_closed {
             return false;
         }
-        // An entry from earlier does not wait for the requests that began since, so its pages would be dropped too
-        // early.
+        // A queued entry of the inode is replaced: it does not wait for requests that began after it, so its pages
+        // would be dropped too early.
         let earlier = state.take(ino);
         let waiting = PendingInvalidation {
             ino,
@@ -119,7 +118,7 @@ impl PageInvalidations {
         false
     }
 
-    /// Waits at most `limit` until all pending requests of an inode are answered; returns whether they are.
+    /// Waits until all pending requests of an inode are answered, for at most `limit`; returns whether they are.
     fn wait_for_requests(&self, ino: Ino, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -134,7 +133,7 @@ impl PageInvalidations {
         state.are_answered(ino, after)
     }
 
-    /// Waits for an inode whose pages can be dropped; `None` after `close`.
+    /// Waits for an inode whose pages can be dropped; returns `None` after `close`.
     fn next(&self) -> Option<PendingInvalidation> {
         let mut state = self.state.lock();
         loop {
@@ -149,7 +148,7 @@ impl PageInvalidations {
     }
 }
 
-/// The kernel's cache, which is changed through notifications.
+/// The kernel's cache of the mount, which drops pages and attributes on notifications of the daemon.
 struct NotifiedCache {
     queue: Arc<PageInvalidations>,
     notifier: Notifier,
@@ -174,7 +173,7 @@ impl KernelCache for NotifiedCache {
 }
 
 impl InvalidationQueue {
-    /// Whether all requests of an inode among the first `after` are answered.
+    /// Whether no request with a number below `after` is pending for an inode.
     fn are_answered(&self, ino: Ino, after: u64) -> bool {
         let first = self.requests.get(&ino).and_then(BTreeSet::first);
         first.is_none_or(|&first| first >= after)
@@ -186,7 +185,6 @@ impl InvalidationQueue {
         self.waiting.remove(at)
     }
 
-    /// Removes the queued entry of an inode.
     fn take(&mut self, ino: Ino) -> Option<PendingInvalidation> {
         let at = self.waiting.iter().position(|waiting| waiting.ino == ino)?;
         self.waiting.remove(at)
@@ -208,7 +206,7 @@ impl Drop for PageRequest {
     }
 }
 
-/// Invalidates the kernel's attributes of an inode. That never waits for a page, so a request handler may call it.
+/// Invalidates the kernel's attributes of an inode. The kernel waits for no page, so a request handler may call this.
 fn drop_attributes(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), -1, 0);
     if let Err(error) = &done {
@@ -217,14 +215,14 @@ fn drop_attributes(notifier: &Notifier, ino: Ino) -> bool {
     done.is_ok()
 }
 
-/// Drops the kernel's pages of an inode; returns whether no stale page is left.
+/// Drops the kernel's pages of an inode; returns whether the kernel has no stale page of it any more.
 fn drop_pages(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), 0, 0);
     if let Err(error) = &done {
         let number = ino.0;
         log::debug!("cannot invalidate the pages of inode {number}: {error}");
     }
-    // An inode unknown to the kernel has no pages.
+    // ENOENT means that the kernel does not know the inode, and so has no pages of it.
     done.map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
 }
 

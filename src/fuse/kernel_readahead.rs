@@ -1,8 +1,8 @@
 //! Sets the kernel's read-ahead size, which only root can do.
 //!
-//! The kernel copies the mount's value to each file at its open. So the value that suits a file is set just before the
-//! reply to its open. A file opened at the same time may get the wrong value: that changes only how much is read, never
-//! a result.
+//! The kernel copies the read-ahead size of the mount to each file at its open, so the size for a file is set just
+//! before the reply to its open. A file opened at the same moment may get the wrong size, which changes only how much
+//! is read, never a result.
 
 use parking_lot::Mutex;
 use std::fs;
@@ -13,22 +13,22 @@ use rustix::process;
 
 use super::mount::mountinfo::Device;
 
-/// The kernel's read-ahead of one mount.
+/// Sets the kernel's read-ahead size of one mount.
 pub(super) struct KernelReadahead {
-    /// The file with the value; `None` if the mount is unknown or the value cannot be set.
+    /// The file in /sys that has the size; `None` if the mount is unknown or the file cannot be written.
     setting: Mutex<Option<ReadaheadFile>>,
-    /// Read-ahead of sequential files in bytes.
+    /// Read-ahead size of files that are read sequentially, in bytes.
     sequential: u64,
 }
 
 struct ReadaheadFile {
     path: PathBuf,
-    /// The current value in bytes; `None` if it was not set yet.
+    /// The current size in bytes; `None` before the first setting.
     now: Option<u64>,
 }
 
 impl KernelReadahead {
-    /// Builds the setting without writing it; `sequential` is the read-ahead of sequential files in bytes.
+    /// Prepares the setting, without writing it; `sequential` is the read-ahead size of sequential files in bytes.
     pub(super) fn new(device: Option<Device>, sequential: u64) -> KernelReadahead {
         let setting = device.map(|Device { major, minor }| ReadaheadFile {
             path: format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb").into(),
@@ -40,12 +40,12 @@ impl KernelReadahead {
         }
     }
 
-    /// Sets read_ahead_kb: large for sequential files, 4 KiB for random access.
+    /// Sets the size for the next opened file: the configured one for a sequential file, 4 KiB for random access.
     pub(super) fn set(&self, is_sequential: bool) {
         let bytes = if is_sequential {
             self.sequential
         } else {
-            // The kernel reads this much around an mmap access.
+            // For random access 4 KiB, because on a page fault in an mmap the kernel reads the whole read-ahead size.
             self.sequential.min(4 << 10)
         };
         let mut setting = self.setting.lock();
@@ -59,7 +59,8 @@ impl KernelReadahead {
                 file.now = Some(bytes);
                 return;
             }
-            // In a container nobody can set the value.
+            // In a container /sys is read-only, so that not even root can set the size: this is no reason for a
+            // warning.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 log::debug!("{path}: {error}");
             }

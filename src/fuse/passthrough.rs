@@ -1,8 +1,8 @@
-//! `--passthrough`: the kernel reads stored files from the lower file system itself (FUSE_PASSTHROUGH).
+//! Lets the kernel read local stored files itself (FUSE_PASSTHROUGH), for `--passthrough`.
 //!
 //! While an inode is open, the kernel uses one backing file for all of its handles or for none: the first handle
-//! decides, the others follow. So handles are counted from the reply to their open to their release. Only read-only
-//! mounts use it, since the daemon does not see the kernel's own reads and writes.
+//! decides. So handles are counted from the reply to their open to their release. Only read-only mounts use
+//! passthrough, since the daemon does not see the kernel's own reads and writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,20 @@ use crate::vfs::{Ino, OpenReply, Vfs};
 use crate::view::File;
 use zarrfs_store::request_context::RequestContext;
 
-/// The backing files of the open inodes of one mount.
+/// The backing files, which the kernel reads itself, of the open inodes of one mount.
 pub(super) struct BackingFiles {
     is_enabled: AtomicBool,
     by_ino: Mutex<HashMap<Ino, BackedInode>>,
 }
 
-/// An inode with handles.
+/// An open inode, with the number of its handles.
 struct BackedInode {
-    /// The kernel's number of its backing file; `None` if the daemon answers its reads.
+    /// The kernel's number of the backing file; `None` if the daemon answers the reads of this inode.
     id: Option<Arc<BackingId>>,
     handles: usize,
 }
 
 impl BackingFiles {
-    /// Enables passthrough if `is_enabled`.
     pub(super) fn new(is_enabled: bool) -> BackingFiles {
         BackingFiles {
             is_enabled: AtomicBool::new(is_enabled),
@@ -39,14 +38,13 @@ impl BackingFiles {
         }
     }
 
-    /// Requests the capability at the start of the mount.
+    /// Requests FUSE_PASSTHROUGH from the kernel; if the kernel lacks it, passthrough is disabled.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
         if !self.is_enabled.load(Ordering::Relaxed) {
             return;
         }
         let added = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
-        // Depth 1: backing files may not be on a stacked file system, and the mount itself can be a lower layer of an
-        // overlayfs.
+        // Stack depth 1: backing files may not be on an overlayfs, but the mount itself may be a layer of an overlayfs.
         if added.is_err() || config.set_max_stack_depth(1).is_err() {
             log::warn!(
                 "--passthrough has no effect: the kernel has no FUSE passthrough (Linux 6.9 or later)"
@@ -55,14 +53,14 @@ impl BackingFiles {
         }
     }
 
-    /// Replies to an open.
+    /// Replies to an open: with a backing file if the inode has one.
     fn reply_to_open(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
         if !self.is_enabled.load(Ordering::Relaxed) {
             return reply.opened(handle, convert::open_flags(&opened));
         }
         match self.add_handle(&reply, vfs, ino, opened) {
-            // The kernel caches no pages of a file with passthrough, and therefore refuses FOPEN_KEEP_CACHE.
+            // The kernel caches no pages of a file with passthrough, so it refuses FOPEN_KEEP_CACHE.
             Some(id) if !opened.direct => {
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
             }
@@ -70,7 +68,8 @@ impl BackingFiles {
         }
     }
 
-    /// Counts a handle; returns the kernel's number of the backing file, or `None` if the inode has none.
+    /// Counts a new handle of an inode. Returns the kernel's number of the backing file, or `None` if the daemon
+    /// answers the reads.
     fn add_handle(
         &self,
         reply: &ReplyOpen,
@@ -90,7 +89,7 @@ impl BackingFiles {
         inode.id.clone()
     }
 
-    /// Counts the release of a handle.
+    /// Counts the release of a handle of an inode.
     pub(super) fn release(&self, ino: Ino) {
         if !self.is_enabled.load(Ordering::Relaxed) {
             return;
@@ -105,14 +104,14 @@ impl BackingFiles {
     }
 }
 
-/// Registers a backing file with the kernel; `None` if its file system does not support passthrough.
+/// Registers a local file as backing file. Returns `None` if its file system does not support passthrough.
 fn register(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
     let id = reply.open_backing(file.descriptor()?);
     id.inspect_err(|error| log::debug!("no passthrough for a file: {error}"))
         .ok()
 }
 
-/// The result of opening a file.
+/// An opened file, whose open is answered with or without passthrough.
 pub(super) struct FileOpening {
     pub(super) ino: Ino,
     pub(super) opened: OpenReply,

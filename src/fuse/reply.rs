@@ -1,6 +1,7 @@
-//! Results of requests: how they are sent, and undone after a timeout.
+//! Sends the results of requests, or undoes them after a timeout.
 //!
-//! The kernel does not know a result that was not sent, so it would never release the inodes and handles in it.
+//! The kernel does not know a result that was not sent, so it would never release the inodes and handles in that
+//! result.
 
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -16,20 +17,20 @@ use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::FreeSpace;
 
-/// The result of a request.
+/// The result of a kernel request.
 pub(super) trait Output: Sized {
-    /// The fuser type that sends this result.
+    /// The reply type of fuser that sends a result of this type.
     type Reply: ReplyError;
 
     /// Sends the result to the kernel.
     fn send(self, reply: Self::Reply, vfs: &Vfs);
 
-    /// Returns the errno that a program gets, or `None` for a success.
+    /// Returns the error number that the program gets with this result, or `None` for a success.
     fn errno(&self) -> Option<i32> {
         None
     }
 
-    /// Releases the handle or inode in a result whose reply has timed out.
+    /// Releases the inode or the handle of a result that was not sent, because its request has timed out.
     fn undo(self, _context: &RequestContext, _vfs: &Vfs) {}
 }
 
@@ -41,7 +42,6 @@ impl Output for () {
     }
 }
 
-/// A new name.
 impl Output for Entry {
     type Reply = ReplyEntry;
 
@@ -55,7 +55,7 @@ impl Output for Entry {
     }
 }
 
-/// A name that was looked up.
+/// The result of a lookup, which may be that the name does not exist.
 impl Output for Option<Entry> {
     type Reply = ReplyEntry;
 
@@ -74,14 +74,14 @@ impl Output for Option<Entry> {
     }
 }
 
-/// Returns a negative entry: inode 0, which the kernel caches for its TTL.
+/// Returns the reply for a missing name: inode 0, which the kernel caches for the TTL of missing names.
 fn negative_entry(vfs: &Vfs) -> Entry {
     let mut entry = Entry::unknown(Ino(0), EntryKind::File);
     entry.attr.ttl = vfs.negative_ttl();
     entry
 }
 
-/// The attributes of an inode.
+/// Attributes of an inode.
 pub(super) struct InodeAttr(pub(super) Ino, pub(super) Attr);
 
 impl Output for InodeAttr {
@@ -93,7 +93,6 @@ impl Output for InodeAttr {
     }
 }
 
-/// Bytes of a file.
 impl Output for ReadBytes {
     type Reply = ReplyData;
 
@@ -102,7 +101,6 @@ impl Output for ReadBytes {
     }
 }
 
-/// The target of a symbolic link.
 pub(super) struct LinkTarget(pub(super) Vec<u8>);
 
 impl Output for LinkTarget {
@@ -113,7 +111,7 @@ impl Output for LinkTarget {
     }
 }
 
-/// Number of bytes written.
+/// Number of bytes that a write has written.
 #[derive(Clone, Copy)]
 pub(super) struct Written(pub(super) u32);
 
@@ -125,7 +123,7 @@ impl Output for Written {
     }
 }
 
-/// A new file that is open.
+/// A file that was created and opened.
 impl Output for (Entry, OpenReply) {
     type Reply = ReplyCreate;
 
@@ -147,7 +145,7 @@ impl Output for (Entry, OpenReply) {
     }
 }
 
-/// The handle of an open directory.
+/// Handle of an opened directory.
 pub(super) struct OpenedDir(pub(super) Fh);
 
 impl Output for OpenedDir {
@@ -162,7 +160,6 @@ impl Output for OpenedDir {
     }
 }
 
-/// Part of a listing.
 impl Output for DirBuffer {
     type Reply = ReplyDirectory;
 
@@ -183,7 +180,7 @@ impl Output for FreeSpace {
             self.files,
             self.free_files,
             self.block,
-            // The maximum length of a file name in bytes.
+            // Maximum length of a file name in bytes.
             255,
             self.block,
         );

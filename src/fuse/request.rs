@@ -1,4 +1,4 @@
-//! A request of the kernel, and its line in the access log.
+//! Describes a request of the kernel, and writes its line in the access log.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,41 +8,41 @@ use log::Level;
 
 use crate::vfs::{Ino, NameIn, Vfs};
 
-/// What a request is about; decides its thread pool and its deadline.
+/// The kind of a request, which decides in which thread pool it runs, and whether it has a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestClass {
-    /// Names and attributes.
+    /// A request about names and attributes.
     Names,
-    /// Contents; a pool of their own, so that names are answered while all readers wait for the store.
+    /// A request about contents. It has its own pool, so that names are answered while all readers wait for the store.
     Contents,
-    /// A flush of a whole file, in the pool of contents. It has no deadline: it takes as long as the file needs, and
+    /// A flush of a whole file, in the pool of contents. It has no deadline, since it takes longer for a larger file;
     /// each of its requests to the store has its own time limit.
     Flush,
 }
 
-/// One request of the kernel.
+/// A request of the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct KernelRequest<'a> {
     pub(super) class: RequestClass,
-    /// The operation, such as `read`.
+    /// Name of the operation, such as `read`, for the logs.
     pub(super) operation: &'static str,
     pub(super) ino: Ino,
-    /// The name in the inode's directory, if the request has one.
+    /// The name that the request is about, in the directory `ino`.
     pub(super) name: Option<Cow<'a, [u8]>>,
-    /// The new name of a rename or link, for the access log.
+    /// The new directory and name in a rename or link request, for the access log.
     pub(super) destination: Option<NameIn<'a>>,
-    /// The range in the file, in bytes.
+    /// The range of bytes that the request reads or writes.
     pub(super) range: Option<Range<u64>>,
     /// The thread that sent the request.
     pub(super) pid: u32,
-    /// The thread whose signals interrupt the request; 0 if none do.
+    /// The thread whose signals interrupt the request; 0 if no signals do.
     pub(super) caller: u32,
-    /// When the request was queued for a pool; `None` in an event loop.
+    /// When the request was queued for a thread pool; `None` for a request that the event loop executes.
     pub(super) begun: Option<Instant>,
 }
 
 impl<'a> KernelRequest<'a> {
-    /// Builds a request of the thread `pid`; a signal to this thread interrupts the request.
+    /// Builds a request that the thread `pid` has sent, and whose wait ends if that thread is interrupted.
     pub(super) fn new(
         class: RequestClass,
         operation: &'static str,
@@ -62,13 +62,13 @@ impl<'a> KernelRequest<'a> {
         }
     }
 
-    /// Adds a name in the inode's directory.
+    /// Adds the name that the request is about, in the directory `ino`.
     pub(super) fn with_name(self, name: &'a [u8]) -> KernelRequest<'a> {
         let name = Some(Cow::Borrowed(name));
         KernelRequest { name, ..self }
     }
 
-    /// Adds the new name of a rename or link.
+    /// Adds the new directory and name of a rename or link request.
     pub(super) fn with_destination(self, destination: NameIn<'a>) -> KernelRequest<'a> {
         let destination = Some(destination);
         KernelRequest {
@@ -77,7 +77,7 @@ impl<'a> KernelRequest<'a> {
         }
     }
 
-    /// Returns the request for a pool; its time begins now.
+    /// Returns the request with its own copy of the name, to be queued for a thread pool. Its time begins now.
     pub(super) fn queued(self) -> KernelRequest<'static> {
         KernelRequest {
             class: self.class,
@@ -92,24 +92,24 @@ impl<'a> KernelRequest<'a> {
         }
     }
 
-    /// Whether the kernel may have locked pages for it: it reads contents into pages or writes them from pages.
+    /// Whether the kernel may have locked pages for this request, since it reads into pages or writes from them.
     pub(super) fn locks_pages(&self) -> bool {
         self.class == RequestClass::Contents
     }
 }
 
-/// The line of a pending request in the access log. The log is off by default; then a request costs the comparison of
-/// two levels.
+/// The line of a pending request in the access log. The log is off by default, and then almost free: a request costs
+/// one comparison of log levels.
 pub(super) struct AccessLine {
     started: Instant,
     text: String,
 }
 
-/// The log target. `RUST_LOG=zarrfs::access=trace` shows only these lines.
+/// Target of the access log: `RUST_LOG=zarrfs::access=trace` shows only its lines.
 const TARGET: &str = "zarrfs::access";
 
 impl AccessLine {
-    /// Begins the line of a request; `None` if the log is off.
+    /// Starts the log line of a request; returns `None` if the access log is off.
     pub(super) fn begin(request: &KernelRequest<'_>, vfs: &Vfs) -> Option<AccessLine> {
         if !log::log_enabled!(target: TARGET, Level::Trace) {
             return None;
@@ -130,7 +130,7 @@ impl AccessLine {
         })
     }
 
-    /// Writes the line of an answered request, with the errno if it failed.
+    /// Writes the log line of an answered request, with its error number if it failed.
     pub(super) fn finish(self, errno: Option<i32>) {
         let AccessLine { started, text } = self;
         let micros = started.elapsed().as_micros();

@@ -1,8 +1,8 @@
 //! Serves this process's mount until it is unmounted or a signal arrives.
 //!
-//! The first signal or a `StopHandle` detaches the mount. The process stays alive while programs still use it: after a
-//! signal at most for `GRACE`, after a `StopHandle` without a limit. A second signal ends it at once, even while it
-//! stores their writes.
+//! The first signal or a `StopHandle` detaches the mount. The process continues to serve programs that still use the
+//! mount: for at most `GRACE` after a signal, without a limit after a `StopHandle`. A second signal ends the process at
+//! once, even while it stores writes of these programs.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -19,7 +19,7 @@ use crate::vfs::Vfs;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::stats::Stats;
 
-/// How long the process outlives its detached mount while programs still use it.
+/// How long the process serves programs that still use the mount after a signal has detached it.
 const GRACE: Duration = Duration::from_secs(3);
 
 enum Event {
@@ -28,31 +28,30 @@ enum Event {
     Stopped,
 }
 
-/// Stops a server; files that programs still have open are served until they are closed.
+/// Stops a server, which continues to serve files until programs have closed them.
 pub struct StopHandle(Sender<Event>);
 
 impl StopHandle {
-    /// Stops the server; does nothing if it has ended.
+    /// Stops the server; does nothing if the server has ended.
     pub fn stop(&self) {
         let _ = self.0.send(Event::Stopped);
     }
 }
 
-/// The server of this process's mount, before the mount is served.
+/// A server that is ready to serve a mount and to handle signals.
 pub struct MountServer {
     sender: Sender<Event>,
     events: Receiver<Event>,
 }
 
-/// The running mount of this process.
+/// The mount that this process serves.
 pub struct ServedMount {
     session: MountSession,
     events: Receiver<Event>,
 }
 
 impl MountServer {
-    /// Handles SIGINT and SIGTERM, and SIGHUP if it `ends_at_hangup`; from here on they do not end the process by
-    /// themselves.
+    /// Handles SIGINT and SIGTERM, and SIGHUP if `ends_at_hangup`: these signals now end the mount, not the process.
     pub fn new(ends_at_hangup: bool) -> Result<MountServer> {
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
@@ -74,12 +73,12 @@ impl MountServer {
         Ok(MountServer { sender, events })
     }
 
-    /// Returns a handle that ends the mount like a signal.
+    /// Returns a handle that stops the server from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.sender.clone())
     }
 
-    /// Starts to serve a mount.
+    /// Starts to serve a mount in new threads.
     pub fn serve(
         self,
         connection: Connection,
@@ -89,7 +88,7 @@ impl MountServer {
     ) -> Result<ServedMount> {
         let MountServer { sender, events } = self;
         let ended = move || {
-            // The receiver is gone only at the end of the process.
+            // The result is ignored: the receiver is missing only while the process ends.
             let _ = sender.send(Event::Ended);
         };
         let session = MountSession::start(connection, vfs, stats.clone(), settings, ended)?;
@@ -98,7 +97,7 @@ impl MountServer {
 }
 
 impl ServedMount {
-    /// Waits until the mount ends, a signal arrives or a handle stops it; calls `stopping`, then ends the mount.
+    /// Waits until the mount ends, a signal arrives or a handle stops the server. Then calls `stopping`, and unmounts.
     pub fn wait(self, stopping: impl FnOnce()) {
         let event = self.events.recv();
         if let Ok(Event::Signal(signal)) = event {
@@ -116,7 +115,7 @@ impl ServedMount {
         end_by_signal(self.events, matches!(event, Ok(Event::Signal(_))));
     }
 
-    /// Waits until no program uses the detached mount, or until `end`.
+    /// Waits until no program uses the detached mount, or until the time `end`.
     fn wait_for_users(&self, end: Option<Instant>) {
         loop {
             match self.next_event(end) {
@@ -142,12 +141,12 @@ impl ServedMount {
     }
 }
 
-/// Ends the process with the status of one that a signal has ended, as in a shell.
+/// Ends the process with 128 + `signal`, the exit status that shells give a process that a signal has ended.
 fn exit_by(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Makes the second signal end the process, whatever it is doing; `is_second` if one has arrived.
+/// Starts a thread that ends the process at the next signal after the first; `is_second` if one has already arrived.
 fn end_by_signal(events: Receiver<Event>, mut is_second: bool) {
     let watch = move || {
         while let Ok(event) = events.recv() {

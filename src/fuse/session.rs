@@ -1,6 +1,6 @@
-//! Runs one mounted connection: its event loops and its read-ahead.
+//! Serves a mount: runs its event loops and drops its stale pages.
 //!
-//! A session ends when its mount is gone, however it was unmounted; even while one of its loops waits for a store.
+//! A session ends when its mount is gone, however it was unmounted, even while an event loop waits for a store.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -25,16 +25,16 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 
-/// The settings of a session.
+/// Settings of a mount's session.
 #[derive(Clone)]
 pub struct SessionSettings {
-    /// The deadline of a request.
+    /// How long a request may take before it is refused with EIO.
     pub timeout: Duration,
-    /// The kernel's read-ahead in bytes; only root can set it.
+    /// The kernel's read-ahead size in bytes, which only root can set.
     pub readahead: u64,
-    /// Whether the kernel may read local stored files itself.
+    /// Whether the kernel may read local stored files itself (FUSE_PASSTHROUGH).
     pub passthrough: bool,
-    /// Whether the store is local, so that event loops may run requests inline.
+    /// Whether the store is local, so that event loops may execute requests that wait for it.
     pub is_local: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct MountSession {
 }
 
 impl MountSession {
-    /// Answers the kernel's INIT request and starts the event loops; calls `ended` when the mount is gone.
+    /// Starts the event loops of a mount, after the kernel's INIT request; calls `ended` when the mount is gone.
     pub fn start(
         connection: Connection,
         vfs: Arc<Vfs>,
@@ -57,7 +57,7 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("cannot start the FUSE session", error);
         let pages = Arc::new(PageInvalidations::default());
-        // Maximum number of event loops that may block at the same time.
+        // Only two event loops may block at a time, and only on a local store.
         let inline_workers = if settings.is_local { 2 } else { 0 };
         let dispatcher = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
         let dispatcher = dispatcher
@@ -75,7 +75,7 @@ impl MountSession {
         pages
             .start(vfs.clone(), session.notifier())
             .map_err(failed)?;
-        // Weak: dropping the session unmounts, and the loops must not prevent that.
+        // A weak reference, because dropping the session unmounts: a strong one in this thread would prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
         let loops = run_loops(move || session.run()).map_err(failed)?;
         let serve = move || {
@@ -92,13 +92,13 @@ impl MountSession {
         Ok(MountSession { dir })
     }
 
-    /// Detaches the mount; the loops end when no program uses it any more.
+    /// Detaches the mount; its event loops end when no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
         self.dir.as_deref().map_or(Ok(()), MountedDir::unmount)
     }
 }
 
-/// Records that a mount is gone, or logs that its loops have failed.
+/// Records that the kernel has ended the mount, or logs the error with which the event loops have failed.
 fn record_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     match (end, dir) {
         (Err(error), _) => log::error!("the FUSE session ended: {error}"),
@@ -107,14 +107,14 @@ fn record_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     }
 }
 
-/// Detects that a mount is gone, or that its loops have ended for another reason.
+/// Waits for the end of a mount or of its event loops.
 struct MountEnd {
     device: OwnedFd,
     loops_wait: bool,
 }
 
 impl MountEnd {
-    /// Watches the mount of a device; `loops_wait` if its loops may block.
+    /// Prepares to wait for the end of the mount of `device`; `loops_wait` if its event loops may block.
     fn of(device: &OwnedFd, loops_wait: bool) -> io::Result<MountEnd> {
         Ok(MountEnd {
             device: device.try_clone()?,
@@ -122,12 +122,12 @@ impl MountEnd {
         })
     }
 
-    /// Waits until `loops` has the result of the event loops, or the mount is gone; event loops that block then are
-    /// abandoned.
+    /// Waits until the event loops have ended, and returns their result. If the mount is gone but an event loop still
+    /// blocks, the loop is abandoned.
     fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
         while self.loops_wait && !self.is_gone() {
-            // A loop that blocks may not notice the end of the mount. A thread that sleeps on the device would be woken
-            // by each request, so the device is polled instead.
+            // An event loop that blocks may not notice the end of the mount, so the device is polled once a second. A
+            // thread that sleeps on the device would be woken by each request.
             match loops.recv_timeout(Duration::from_secs(1)) {
                 Err(RecvTimeoutError::Timeout) => {}
                 ended => return end_of(ended),
@@ -146,7 +146,7 @@ impl MountEnd {
     }
 }
 
-/// Returns the result of the loops; loops that still block count as ended.
+/// Returns the result of the event loops. Loops that still block after the end of the mount have no error.
 fn end_of(loops: std::result::Result<io::Result<()>, RecvTimeoutError>) -> io::Result<()> {
     match loops {
         Ok(ended) => ended,
@@ -155,7 +155,7 @@ fn end_of(loops: std::result::Result<io::Result<()>, RecvTimeoutError>) -> io::R
     }
 }
 
-/// Runs the event loops; the returned receiver gets their result.
+/// Runs the event loops in a new thread; the returned receiver gets their result.
 fn run_loops(
     run: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<Receiver<io::Result<()>>> {
@@ -172,7 +172,7 @@ fn config(inline_workers: usize) -> Config {
     let mut config = Config::default();
     let cores = thread::available_parallelism().map_or(2, usize::from);
     config.n_threads = Some(cores.clamp(2, 4) + inline_workers);
-    // Each loop needs its own open of the device, which an ordinary user may not be allowed.
+    // Each event loop uses its own descriptor of /dev/fuse if this user may open the device.
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)

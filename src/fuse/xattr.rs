@@ -1,7 +1,7 @@
-//! Requests about extended attributes.
+//! Answers requests about extended attributes.
 //!
 //! Only writable mounts store extended attributes. On read-only mounts listxattr is answered with ENOSYS, after which
-//! the kernel never sends it again. Every mount also has attributes that the view synthesizes; listxattr omits them.
+//! the kernel never sends it again. All mounts also have attributes with facts, which listxattr omits.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,29 +15,29 @@ use crate::vfs::Vfs;
 use crate::view::FACT_PREFIX;
 use zarrfs_store::tree::Setting;
 
-/// The attribute of a file's capabilities, which the kernel reads before the first write to a file, older kernels
-/// before each write. A mount is `nosuid`, so there are none.
+/// The attribute with a file's capabilities, which the kernel reads before writes to the file. Mounts are `nosuid`, so
+/// no file has capabilities.
 const CAPABILITY: &str = "security.capability";
 
-/// Whether the view synthesizes an extended attribute.
+/// Whether an extended attribute is a fact about the node that zarrfs generates, and not stored.
 fn is_synthetic(name: &OsStr) -> bool {
     name.as_bytes().starts_with(FACT_PREFIX)
 }
 
-/// Whether a store can keep an extended attribute. It keeps no access control lists, since they would not be enforced.
+/// Whether an extended attribute can be stored. Access control lists are not, since they would not be enforced.
 fn is_stored(name: &OsStr) -> bool {
     !name.as_bytes().starts_with(b"system.") && !is_synthetic(name)
 }
 
-/// The value of an attribute, or the list of names, for a caller's buffer of `buffer` bytes; 0 requests only the
-/// length.
+/// The value of an extended attribute, or the list of all names, for a program that has a buffer of `buffer` bytes; for
+/// 0 bytes only the length is sent.
 struct XattrValue {
     value: Vec<u8>,
     buffer: u32,
 }
 
 impl XattrValue {
-    /// Returns the length of the value in bytes; no value is longer than 64 KiB.
+    /// Returns the length of the value in bytes, which is at most 64 KiB.
     fn length(&self) -> u32 {
         u32::try_from(self.value.len()).unwrap_or(u32::MAX)
     }
@@ -67,7 +67,7 @@ pub(super) struct XattrRequest<'a> {
 }
 
 impl XattrRequest<'_> {
-    /// Replies with the value of an attribute, for a caller's buffer of `buffer` bytes.
+    /// Replies with the value of an attribute, for a program that has a buffer of `buffer` bytes.
     pub(super) fn get(self, name: &OsStr, buffer: u32, reply: ReplyXattr) {
         let errno = match name {
             _ if is_synthetic(name) => None,
@@ -92,7 +92,7 @@ impl XattrRequest<'_> {
             });
     }
 
-    /// Replies with the names of all attributes, each with a terminating zero byte.
+    /// Replies with the names of all stored attributes, each with a zero byte at the end.
     pub(super) fn list(self, buffer: u32, reply: ReplyXattr) {
         if !self.dispatcher.is_writable() {
             return self.dispatcher.refuse(&self.request, reply, libc::ENOSYS);
@@ -118,7 +118,7 @@ impl XattrRequest<'_> {
         setting: Setting,
         reply: ReplyEmpty,
     ) {
-        // On a read-only mount the vfs refuses, with EROFS.
+        // On a read-only mount the vfs fails with EROFS.
         if self.dispatcher.is_writable() && (name == CAPABILITY || !is_stored(name)) {
             return self
                 .dispatcher

@@ -1,6 +1,6 @@
 //! Executes `zarrfs status`, `diff`, `commit` and `discard` on an overlay.
 //!
-//! The code runs in the mount that has the upper folder open or, if there is no mount, in the command itself.
+//! This code runs in the mount that uses the changes directory or, if there is no such mount, in the command itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Store};
 
-/// Executes a request; a commit reports the number of finished keys to `progress`.
+/// Executes a request without a mount. A commit reports the number of finished keys to `progress`.
 pub fn execute(
     overlay: &Overlay,
     request: &ControlRequest,
@@ -31,7 +31,7 @@ pub fn execute(
 ) -> Result<ControlAnswer> {
     Ok(match request {
         ControlRequest::Status => ControlAnswer::Status(status(overlay)?),
-        // Dirty chunks exist only in the memory of a mount.
+        // Nothing to flush: only a mount has dirty chunks, in its memory.
         ControlRequest::Flush => ControlAnswer::Flush(FlushReport::default()),
         ControlRequest::Diff => ControlAnswer::Diff(diff(overlay)?),
         ControlRequest::DiffArrays => ControlAnswer::DiffArrays(diff_arrays(overlay)?),
@@ -46,9 +46,9 @@ pub fn execute(
     })
 }
 
-/// Executes a request in the mount, whose `arrays` may have dirty chunks of decoded files. A commit first stores the
-/// chunks that could not be stored before; a discard drops them, and the dirty chunks of open files. The answers to a
-/// status and a commit name the arrays with dirty chunks.
+/// Executes a request in the mount, which may have dirty chunks of decoded files. A commit first stores the dirty
+/// chunks that could not be stored before; a discard drops all dirty chunks. The answers to a status and a commit name
+/// the arrays with dirty chunks.
 pub(super) fn execute_in_mount(
     overlay: &Overlay,
     arrays: &Arrays,
@@ -91,7 +91,7 @@ pub(super) fn execute_in_mount(
     Ok(answer)
 }
 
-/// Discards the changes at a path; no changes are an error, except for the root path.
+/// Discards the changes at a path and below. Fails if the path has no changes, unless it is the root.
 fn discard(overlay: &Overlay, path: &Key) -> Result<DiscardReport> {
     let Discarded { dropped, stored } = match overlay.discard(&UNLIMITED, path) {
         Err(error) if path.is_root() && error.kind() == Kind::NotFound => Discarded::default(),
@@ -156,7 +156,7 @@ fn diff_arrays(overlay: &Overlay) -> Result<ArraysReport> {
 fn state(store: Arc<dyn Store>) -> HierarchyState {
     let hierarchy = Arc::new(Hierarchy::new(store));
     let limits = Limits {
-        // A comparison opens two states: it takes at most 1 GiB, in addition to the mount's own memory.
+        // 512 MiB for each of the two compared states, in addition to the memory limit of the mount.
         memory: 512 << 20,
         max_chunk: 256 << 20,
         timeout: Duration::from_secs(60),
@@ -171,8 +171,8 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     }
 }
 
-/// Adds to an answer the arrays that had dirty chunks of decoded files at the start of the request; the flag is true
-/// for an array that was open for writing.
+/// Adds to an answer the arrays that had dirty chunks when the request began; the flag is true for an array that was
+/// open for writing.
 fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     let named = in_writing.iter().map(|(path, is_open)| {
         let why = if *is_open {
@@ -189,7 +189,7 @@ fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     }
 }
 
-/// Returns the path of an array as commands print it.
+/// Returns the path of an array as commands print it: `/` for the root.
 fn shown(path: &Key) -> String {
     if path.is_root() {
         "/".into()

@@ -1,4 +1,4 @@
-//! Sends commands over the control socket in the upper folder, and answers them.
+//! Sends commands over the control socket in the changes directory, and answers them.
 
 use std::fs;
 use std::io;
@@ -18,11 +18,11 @@ use zarr_format::error::{Error, Result};
 use zarrfs_array::array::Arrays;
 use zarrfs_overlay::Overlay;
 
-/// Serves commands about an upper folder and the dirty decoded files of `arrays`, until the process ends.
+/// Answers commands over the socket in the changes directory, until the process ends; `arrays` may have dirty chunks.
 pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
     let failed = |error: io::Error| socket_error(overlay.path(), error);
     let (_folder, path) = socket_path(overlay.path())?;
-    // An existing socket was left by a mount that was killed: the folder is locked, so no other mount has it open.
+    // An existing socket is stale: the changes directory is locked, so the mount that made the socket was killed.
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -35,7 +35,7 @@ pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
         .map_err(|error| Error::os("cannot start a thread", error))
 }
 
-/// Removes the socket before the process ends: then commands open the upper folder themselves.
+/// Removes the socket before the process ends, so that commands open the changes directory themselves.
 pub fn end(overlay: &Overlay) {
     let removed = socket_path(overlay.path()).map(|(_folder, path)| fs::remove_file(path));
     if let Err(error) = removed {
@@ -61,7 +61,7 @@ fn accept(overlay: &Overlay, arrays: &Arc<Arrays>, listener: &UnixListener) {
     }
 }
 
-/// Answers the request on a stream. A request that has begun is completed even if the command goes away.
+/// Answers the request of one command, and completes it even if the command ends earlier.
 fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     let progress = |done, total| {
         let _ = send_message(stream, &ControlMessage::Progress { done, total });
@@ -70,7 +70,8 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
         Err(error) => ControlMessage::OtherVersion(error.to_string()),
         Ok(request) => {
             if matches!(request, ControlRequest::Commit { dry_run: false, .. }) {
-                // Tells the command, in case this process ends now, that the mount had begun the commit.
+                // Progress at the start tells the command that the mount has begun the commit, in case this process
+                // ends now.
                 progress(0, 0);
             }
             match commands::execute_in_mount(overlay, arrays, &request, &progress) {
@@ -84,8 +85,8 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     }
 }
 
-/// Sends a request to the mount that has `upper` open. Returns `None` if there is no such mount, or if the mount ends
-/// before it has answered anything.
+/// Sends a request to the mount that uses the changes directory `upper`. Returns `None` if there is no such mount, or
+/// if it ends before it has sent any answer.
 pub fn request(
     upper: &Path,
     request: &ControlRequest,
@@ -103,7 +104,7 @@ pub fn request(
     let mut lines = BufReader::new(&stream);
     let mut line = receive_line(upper, &mut lines)?;
     if line.is_empty() {
-        // The mount ended before it received the request.
+        // The mount has ended without an answer, so it has not begun the request.
         return Ok(None);
     }
     loop {
@@ -118,7 +119,7 @@ pub fn request(
     }
 }
 
-/// Returns the next line; it is incomplete if the mount has ended.
+/// Returns the next line from the mount. The line is empty or incomplete if the mount has ended.
 fn receive_line(upper: &Path, lines: &mut BufReader<&UnixStream>) -> Result<String> {
     match read_line(lines) {
         Err(error) if is_closed(&error) => Ok(String::new()),
@@ -134,27 +135,27 @@ fn parse(upper: &Path, line: &str) -> Result<ControlMessage> {
     serde_json::from_str(line).map_err(|_| other_version().about(upper.display()))
 }
 
-/// Whether an error means that the mount has ended.
+/// Whether an error of the socket means that the mount has ended.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
-/// Whether an error means that no mount listens.
+/// Whether an error of the socket means that no mount listens on it.
 fn is_unserved(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error.kind(), ConnectionRefused | NotFound)
 }
 
-/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. The path is valid
-/// while the returned file, which is the opened folder, exists.
+/// Returns a path of the socket that is short enough for the kernel's limit. The path leads through the descriptor of
+/// the returned directory, and is valid as long as that is open.
 fn socket_path(upper: &Path) -> Result<(fs::File, PathBuf)> {
     let folder = fs::File::open(upper).map_err(|error| Error::os(upper.display(), error))?;
     let path = format!("/proc/self/fd/{}/socket", folder.as_raw_fd());
     Ok((folder, PathBuf::from(path)))
 }
 
-/// Converts an error of the socket in `upper`.
+/// Adds the path of the socket in the changes directory `upper` to an error.
 fn socket_error(upper: &Path, error: io::Error) -> Error {
     Error::os(upper.join("socket").display(), error)
 }
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(failure.error().kind(), Kind::NotFound);
     }
 
-    /// A command of version 1 shows the text in the member `error`.
+    /// A command with protocol version 1 expects the text of the error in the member `error`.
     #[test]
     fn a_command_of_another_version_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -243,7 +244,7 @@ mod tests {
         );
     }
 
-    /// Sends a request to a mount that replies with these bytes.
+    /// Sends a status request to a simulated mount that replies with the bytes `reply`.
     fn ask_mount(reply: &'static [u8]) -> (Result<Option<ControlAnswer>>, Vec<(usize, usize)>) {
         let upper = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(upper.path().join("socket")).unwrap();
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(ask_mount(b"").0.unwrap(), None);
         let (answer, _) = ask_mount(b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answ");
         assert_eq!(answer.unwrap_err().kind(), Kind::Unavailable);
-        // The mount had received the request.
+        // The mount ends after it has received the request, but before its answer.
         let (answer, steps) = ask_mount(b"{\"progress\":{\"done\":0,\"total\":0}}\n");
         let error = answer.unwrap_err();
         assert!(error.to_string().contains("run the command again"));

@@ -30,17 +30,17 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::{Key, Store, StoreConfig, StoreStack};
 
-/// The name of a view.
+/// A view: a way to show the store as files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ViewKind {
-    /// The keys exactly as stored.
+    /// The store view: keys, exactly as they are stored.
     #[default]
     Store,
-    /// Nodes as directories with decoded files.
+    /// The files view: groups and arrays as directories with decoded files.
     Files,
-    /// A plain store of final v3.
+    /// The v3 view: a plain store in the final version of Zarr v3.
     V3,
-    /// A plain store of v2.
+    /// The v2 view: a plain store in Zarr v2.
     V2,
 }
 
@@ -48,7 +48,7 @@ impl ViewKind {
     /// All views.
     pub const ALL: [ViewKind; 4] = [ViewKind::Store, ViewKind::Files, ViewKind::V3, ViewKind::V2];
 
-    /// Returns the name in options and in the control directory.
+    /// Returns the name of the view in options and below `.zarrfs`.
     pub fn name(self) -> &'static str {
         match self {
             ViewKind::Store => "store",
@@ -82,37 +82,36 @@ impl fmt::Display for ViewKind {
     }
 }
 
-/// The configuration of a mount's views.
+/// The configuration of a mount's store and views.
 #[derive(Clone, Debug)]
 pub struct ViewsConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// What the files view lists in addition to the default format of each array.
+    /// File formats that the files view lists in addition to the default format of each array.
     pub list: Vec<ListedFormat>,
-    /// Memory budget of decoded chunks and chunks in flight, in bytes.
+    /// Memory limit of decoded chunks and of chunks that are being read or written, in bytes.
     pub memory: u64,
     /// Maximum decoded size of one chunk in bytes.
     pub max_chunk: u64,
     /// Disk storage for decoded chunks that do not fit into memory.
     pub spill: SpillConfig,
-    /// Time limit of a request.
+    /// Time limit of a request to the store.
     pub timeout: Duration,
-    /// How to access the store.
+    /// Configuration of the access to the store, such as credentials.
     pub store: StoreConfig,
-    /// The upper folder of the overlay, if the mount is writable.
+    /// The changes directory and its configuration; `None` for a read-only mount.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
-    /// Whether to use the changes of the upper folder although the store was at another place before.
+    /// Whether to use the changes directory although it belongs to a store at another path or URL.
     pub rebind: bool,
-    /// Whether to write chunks even if a lossy codec changes their elements.
+    /// Whether elements of arrays with lossy codecs may be written.
     pub lossy: bool,
-    /// How to find and read nodes.
+    /// Configuration for finding and reading groups and arrays.
     pub hierarchy: HierarchyConfig,
-    /// The options in force for `mount.json`, without secrets.
+    /// The options of the mount and their values for `mount.json`, without secrets.
     pub options: Vec<(String, String)>,
 }
 
 impl ViewsConfig {
-    /// Returns the configuration for opening the store.
     fn access(&self) -> AccessConfig {
         AccessConfig {
             source: self.source.clone(),
@@ -127,7 +126,7 @@ impl ViewsConfig {
     }
 }
 
-/// The views of a store.
+/// All views of one store.
 pub struct Views {
     store: Arc<dyn Store>,
     overlay: Option<Overlay>,
@@ -139,7 +138,6 @@ pub struct Views {
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
     memory: Arc<MemoryBudget>,
-    /// Whether the store is local.
     is_local: bool,
 }
 
@@ -147,14 +145,14 @@ pub struct Views {
 pub struct Description {
     /// The dialect, and the number of arrays and groups: `Zarr v3, 7 arrays in 2 groups`.
     pub summary: String,
-    /// The path of an array file in the files view, or `None` if no array below the root is known.
+    /// Path of an array's file in the files view, as an example; `None` if no array below the root is known.
     pub example: Option<String>,
     /// Whether the store has Zarr metadata.
     pub is_zarr: bool,
 }
 
 impl Views {
-    /// Returns a view with the control directory.
+    /// Returns a view, with the control directory `.zarrfs` in its root.
     pub fn view(&self, name: ViewKind) -> Arc<dyn View> {
         let view = match name {
             ViewKind::Store => &self.stored,
@@ -177,8 +175,7 @@ impl Views {
         self.is_local
     }
 
-    /// Whether the store has a key with the name of the control directory, so that the store view has no control
-    /// directory.
+    /// Whether the store has a key `.zarrfs`, which hides the control directory in the store view.
     pub fn hides_control(&self) -> bool {
         if !self.lists_control() {
             return self.has_copies_of_control();
@@ -188,16 +185,15 @@ impl Views {
         matches!(entry, Ok(Some(_)))
     }
 
-    /// Whether the listing would show a node with the name of the control directory: some servers hide names that begin
-    /// with a dot.
+    /// Whether a listing of the root would show a node `.zarrfs`. Some servers do not list names that begin with a dot.
     fn lists_control(&self) -> bool {
         let root = || self.store.list(&UNLIMITED, &Key::root());
         let is_hidden = || root().is_ok_and(|names| names.left_out().may_have(CONTROL));
         self.store.info().lists && !is_hidden()
     }
 
-    /// Whether consolidated metadata contain a node with the name of the control directory. The store itself would not
-    /// show such a node, so it is not queried.
+    /// Whether consolidated metadata contain a node `.zarrfs`. The store is not queried, because it does not list such
+    /// a name.
     fn has_copies_of_control(&self) -> bool {
         let root = self.hierarchy.root(&UNLIMITED).ok().flatten();
         let name = Key::root().child(CONTROL);
@@ -207,25 +203,25 @@ impl Views {
         matches!(root.consolidated_entry(&name), Presence::Is(_))
     }
 
-    /// Returns the overlay with the changes, or `None` on a read-only mount.
+    /// Returns the overlay with the changes, or `None` for a read-only mount.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
 
-    /// Returns the arrays of all views.
+    /// Returns the arrays that all views share.
     pub fn arrays(&self) -> &Arc<Arrays> {
         &self.arrays
     }
 
-    /// Returns the memory budget to which all data of the store are charged.
+    /// Returns the memory budget to which all data of the mount are charged.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
+    /// Describes the contents of the store as far as they can be read quickly; warns if it is not a Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<Description> {
         let summary = {
-            // A local reference file has all metadata, wherever its chunks are.
+            // A local kerchunk reference file contains all metadata, even if its chunks are remote.
             let has_local_metadata = zarrfs_store::local_folder(source).is_some();
             StoreSummary::read(&self.hierarchy, has_local_metadata)?
         };
@@ -240,13 +236,13 @@ impl Views {
         })
     }
 
-    /// Returns the underlying store.
+    /// Returns the store that the views show.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 }
 
-/// Opens a store and reads its root, so that errors are reported before the mount.
+/// Opens a store with all its views, and reads its root, so that errors are reported before the mount.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = zarrfs_store::redacted(&config.source);
     let opened = open_store(config, &name, stats);
@@ -300,7 +296,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     })
 }
 
-/// Opens the store, with an overlay if it is writable; `name` is its name in messages.
+/// Opens the store of a mount, with an overlay if it is writable; `name` stands for the store in messages.
 fn open_store(
     config: &ViewsConfig,
     name: &str,
@@ -329,7 +325,7 @@ fn open_store(
     Ok((opened, overlay))
 }
 
-/// Adds listings made from metadata to a store that cannot list its keys.
+/// If the store cannot list its keys, adds a layer that derives listings from the metadata.
 fn with_synthetic_listings(
     stack: StoreStack,
     config: &HierarchyConfig,
@@ -351,7 +347,7 @@ fn with_synthetic_listings(
     }
 }
 
-/// Returns the read-ahead of the store view, for a remote store on a read-only mount.
+/// Returns the configuration of the store view's read-ahead: only for a remote store on a read-only mount.
 fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<ReadaheadConfig> {
     let reads_ahead = !config.access().is_local() && config.overlay.is_none();
     reads_ahead.then(|| ReadaheadConfig {
@@ -361,7 +357,7 @@ fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<Readahea
     })
 }
 
-/// Returns the store view. It reads through `readahead`: the stack's store, with a read-ahead layer if there is one.
+/// Builds the store view. `readahead` is the same store as in `stack`, if configured with a read-ahead layer.
 fn store_view(
     stack: &StoreStack,
     readahead: Arc<dyn Store>,
@@ -378,11 +374,11 @@ fn store_view(
     Arc::new(view.with_hierarchy(hierarchy.clone()))
 }
 
-/// The warning about a store that cannot list its keys.
+/// Warning about a store that cannot list its keys.
 const UNLISTED: &str = "the server does not list names: directories show only known arrays, groups and metadata; \
     chunks open by name, and the files view has all values";
 
-/// Reads the root's metadata. A root with broken metadata is still mounted, with a warning.
+/// Fails if the store has no root. A root with broken metadata is mounted, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     let root = hierarchy.node(&UNLIMITED, &Key::root())?;
     let root = root.ok_or_else(|| Error::not_found(source))?;

@@ -1,9 +1,9 @@
-//! The protocol between a command and the mount of an upper folder: JSON lines.
+//! Defines the protocol between commands and the mount of a changes directory: JSON lines.
 //!
-//! The socket is in the upper folder, which only its owner may enter. A command sends one request; the mount sends
-//! progress lines (for a commit the first one at once), then one line with the answer or the error. Both ends must use
-//! the same protocol version: the request carries its number, and a mismatch is an error that either end can show.
-//! Lines are bounded and parsed, never trusted.
+//! The socket is in the changes directory, which only its owner may enter. A command sends one request; the mount sends
+//! lines about progress (for a commit the first one at once), then a line with the answer or the error. A request has
+//! the number of its protocol version, which must be that of the mount. Lines are parsed with a limit on their length,
+//! and never trusted.
 
 use std::io;
 use std::io::{BufRead, Read, Write};
@@ -13,26 +13,26 @@ use serde_json::Value;
 
 use zarr_format::error::{Error, Kind, Result};
 
-/// The protocol version. The first version, of zarrfs 0.1.0, had requests without a number.
+/// The protocol version. In the first version, of zarrfs 0.1.0, requests had no version number.
 const VERSION: u32 = 3;
 
-/// A request of a command.
+/// A request of a command to the mount that uses a changes directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
-    /// The amount of changes.
+    /// Requests the numbers of changes and of bytes.
     Status,
     /// Stores the chunks of closed decoded files that could not be stored before.
     Flush,
-    /// The changed keys.
+    /// Requests the changed keys.
     Diff,
-    /// The changed nodes, attributes and regions of arrays.
+    /// Requests the changed nodes, attributes and regions of arrays.
     DiffArrays,
     /// Commits the changes to the store.
     Commit {
-        /// Only checks for conflicts.
+        /// Whether to check for conflicts only.
         dry_run: bool,
-        /// Overwrites changes by others.
+        /// Whether to overwrite keys that other programs have changed.
         force: bool,
     },
     /// Discards the changes at a path and below.
@@ -42,135 +42,135 @@ pub enum ControlRequest {
     },
 }
 
-/// The result of a request.
+/// The answer to a request that has succeeded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAnswer {
-    /// For `Status`.
+    /// Answer to `ControlRequest::Status`.
     Status(StatusReport),
-    /// For `Flush`.
+    /// Answer to `ControlRequest::Flush`.
     Flush(FlushReport),
-    /// For `Diff`.
+    /// Answer to `ControlRequest::Diff`.
     Diff(DiffReport),
-    /// For `DiffArrays`.
+    /// Answer to `ControlRequest::DiffArrays`.
     DiffArrays(ArraysReport),
-    /// For `Commit`.
+    /// Answer to `ControlRequest::Commit`.
     Commit(CommitReport),
-    /// For `Discard`.
+    /// Answer to `ControlRequest::Discard`.
     Discard(DiscardReport),
 }
 
-/// The amount of changes, as printed by `zarrfs status --json`.
+/// The uncommitted changes in numbers, as `zarrfs status --json` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusReport {
-    /// The store, without secrets.
+    /// Path or URL of the store, without secrets.
     pub store: String,
-    /// The upper folder.
+    /// Path of the changes directory.
     pub upper: String,
-    /// Keys to put.
+    /// Number of keys that the next commit writes.
     pub put: u64,
-    /// Keys to put that the store did not have.
+    /// Number of keys that the next commit writes and the store does not have.
     pub new: u64,
-    /// Keys to remove.
+    /// Number of keys that the next commit removes.
     pub erased: u64,
-    /// Bytes to put.
+    /// Number of bytes that the next commit writes.
     pub bytes: u64,
-    /// Keys of an unfinished commit. If it was interrupted, the next commit continues with them.
+    /// Number of keys of a commit that is running or was interrupted; the next commit continues an interrupted one.
     #[serde(default)]
     pub pending: u64,
     /// Whether a commit is running now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub committing: bool,
-    /// The paths that stay in the upper folder, and the reasons.
+    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
     pub kept: Vec<(String, String)>,
-    /// Files of the upper folder that were incomplete when zarrfs or the machine stopped.
+    /// Files in the changes directory that a crash of zarrfs or of the machine left incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rescued: Vec<String>,
-    /// Data that no store can hold and a commit loses: the keys, and the kind of data.
+    /// Keys with data that a commit loses, since no store can store them, and the kind of data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(String, String)>,
-    /// Arrays with dirty decoded files, and the consequences.
+    /// Arrays whose decoded files have dirty chunks, and what that means for a commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
 }
 
-/// The result of a flush.
+/// Answer to a request to store dirty chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushReport {
     /// Arrays with chunks that still cannot be stored, and the reasons.
     pub failed: Vec<(String, String)>,
 }
 
-/// The changed keys, as printed by `zarrfs diff --json`.
+/// The changed keys, as `zarrfs diff --json` prints them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffReport {
-    /// The keys, in order.
+    /// The changed keys, in order.
     pub keys: Vec<KeyDiff>,
-    /// The paths that stay in the upper folder, and the reasons.
+    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
     pub kept: Vec<(String, String)>,
 }
 
 /// A changed key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyDiff {
-    /// `A` for a new key, `M` for a key with another content, `D` for a removed key.
+    /// `A` for an added key, `M` for a modified key, `D` for a deleted key.
     pub change: char,
-    /// The key.
+    /// The key in the store.
     pub key: String,
-    /// Whether the key belongs to an unfinished commit, which the next commit continues.
+    /// Whether the key belongs to an interrupted commit, which the next commit continues.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pending: bool,
 }
 
-/// The changed nodes, as printed by `zarrfs diff --arrays --json`.
+/// The changed groups and arrays, as `zarrfs diff --arrays --json` prints them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArraysReport {
-    /// One object for each node, see `compare::compare`.
+    /// A JSON object for each changed node, see `compare::compare`.
     pub nodes: Vec<Value>,
 }
 
-/// The result of a commit or dry run, as printed by `zarrfs commit --json`.
+/// The result of a commit or a dry run, as `zarrfs commit --json` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitReport {
-    /// Keys that were put.
+    /// Number of keys that were written.
     pub put: u64,
-    /// Bytes of these keys.
+    /// Number of bytes that were written.
     pub bytes: u64,
-    /// Keys that were removed.
+    /// Number of keys that were removed.
     pub erased: u64,
-    /// Number of keys for which the server sent no ETag. Their conflicts are detected by the length and digest of the
-    /// content that was read before or, if none was read, by size and time.
+    /// Number of keys for which the server sent no ETag. Their conflicts are detected by length and digest of the
+    /// content that was read earlier or, if it was never read, by size and time.
     #[serde(default)]
     pub without_etag: u64,
-    /// Number of changes that were not written to the store, since the commit ended early.
+    /// Number of changes that were not written, since the commit ended early.
     #[serde(default)]
     pub left: u64,
-    /// Keys that others have changed, and how.
+    /// Keys that other programs have changed, and how.
     pub conflicts: Vec<(String, String)>,
-    /// The error that ended the commit.
+    /// The error that ended the commit early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailureReport>,
-    /// The paths that stay in the upper folder, and the reasons.
+    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
     pub kept: Vec<(String, String)>,
-    /// Data that the store cannot hold and the commit lost: the keys, and the kind of data.
+    /// Keys with data that the commit lost, since the store cannot store them, and the kind of data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(String, String)>,
-    /// Arrays with dirty decoded files at the start of the commit, and the consequences.
+    /// Arrays whose decoded files had dirty chunks when the commit began, and what that means for the commit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
 }
 
-/// An error as it is sent, and as it is printed in JSON.
+/// An error in the form in which the mount sends it and commands print it as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
-    /// The name of the error's kind.
+    /// Name of the error's kind, such as `NotFound`.
     pub kind: String,
-    /// The text of the error.
+    /// Text of the error.
     pub text: String,
 }
 
 impl FailureReport {
-    /// Returns the report of an error.
+    /// Converts an error to the form that is sent.
     pub fn of(error: &Error) -> FailureReport {
         FailureReport {
             kind: format!("{:?}", error.kind()),
@@ -178,7 +178,7 @@ impl FailureReport {
         }
     }
 
-    /// Returns the error.
+    /// Converts the error that was sent back to an `Error`.
     pub fn error(&self) -> Error {
         let mut kinds = Kind::ALL.into_iter();
         let kind = kinds.find(|known| format!("{known:?}") == self.kind);
@@ -189,28 +189,29 @@ impl FailureReport {
 /// The result of a discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscardReport {
-    /// Changes that were discarded.
+    /// Number of changes that were discarded.
     pub discarded: u64,
-    /// Keys that an interrupted commit has already put: the store keeps them.
+    /// Number of keys that an interrupted commit had already written: the store keeps their new content.
     pub stored: u64,
 }
 
-/// A line from a mount to a command.
+/// A line that a mount sends to a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlMessage {
-    /// The number of finished keys.
+    /// Progress of the request.
     Progress {
-        /// Finished keys.
+        /// Number of finished keys.
         done: usize,
         /// Number of all keys; 0 before it is known.
         total: usize,
     },
-    /// The last line: the result.
+    /// The last line, if the request has succeeded: its answer.
     Answer(ControlAnswer),
-    /// The last line: the request failed.
+    /// The last line, if the request has failed: its error.
     Failure(FailureReport),
-    /// The last line: the ends have different versions. Version 1 sent all of its errors in this form.
+    /// The last line, if mount and command have different protocol versions. Version 1 sent all its errors in this
+    /// form.
     #[serde(rename = "error")]
     OtherVersion(String),
 }
@@ -221,7 +222,7 @@ struct Envelope {
     request: ControlRequest,
 }
 
-/// Sends a request.
+/// Sends a request as one line, with the protocol version.
 pub(super) fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> {
     let envelope = Envelope {
         version: VERSION,
@@ -230,7 +231,7 @@ pub(super) fn send_request(to: impl Write, request: &ControlRequest) -> io::Resu
     send(to, &envelope)
 }
 
-/// Receives a request; fails if the line is not a request of this protocol version.
+/// Receives a request; fails if the line is no request of this protocol version.
 pub(super) fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
     let line = read_line(from).map_err(|error| Error::os("cannot read a command", error))?;
     match serde_json::from_str(&line) {
@@ -239,14 +240,14 @@ pub(super) fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest>
     }
 }
 
-/// Returns the error of a version mismatch.
+/// Returns the error for a mount and a command with different protocol versions.
 pub(super) fn other_version() -> Error {
     let why =
         "the mount runs another version of zarrfs; unmount and mount again, or use that version";
     Error::unsupported("", why)
 }
 
-/// Sends a message.
+/// Sends a message of the mount as one line.
 pub(super) fn send_message(to: impl Write, message: &ControlMessage) -> io::Result<()> {
     send(to, message)
 }
@@ -257,10 +258,10 @@ fn send(mut to: impl Write, line: &impl Serialize) -> io::Result<()> {
     to.write_all(&line)
 }
 
-/// Reads a line, including its newline unless the other end has gone.
+/// Reads a line with its newline, or without a newline if the other end has closed the socket.
 pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
-    // The longest lines list all changed keys.
+    // The limit of 1 GiB is for the longest lines, which list all changed keys.
     from.take(1 << 30).read_line(&mut line)?;
     Ok(line)
 }

@@ -1,7 +1,7 @@
 //! Summarizes a store at mount time: its dialect and its number of nodes.
 //!
-//! Only cheap information is read: the root, and the nodes below it if the store is local or has consolidated metadata,
-//! within limits of time and number.
+//! Only the root is read, and the nodes below it if they are in consolidated metadata or the store is local, within
+//! limits of time and number.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,46 +13,46 @@ use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry, OtherFormat};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The dialect of a store, and the number of nodes counted.
+/// Facts about a store that are quickly known: its dialect, its numbers of arrays and groups, and an example.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreSummary {
     root: Root,
-    /// The dialect of the root, or of the first node with a dialect.
+    /// The dialect of the root or, if the root has none, of the first node with a dialect.
     dialect: Option<&'static str>,
     arrays: usize,
-    /// Number of groups with a metadata document.
+    /// Number of groups that have a metadata document.
     groups: usize,
-    /// Whether all nodes were counted.
+    /// Whether the numbers include all nodes of the store.
     is_whole: bool,
-    /// The array that the mount's message names.
+    /// The array that `zarrfs mount` names as an example.
     example: Option<Example>,
-    /// The format other than Zarr to which the names in the root belong.
+    /// The format other than Zarr to which the file names in the root belong, if any.
     other: Option<&'static OtherFormat>,
 }
 
-/// An array for a user to look at.
+/// An array that `zarrfs mount` names as an example.
 #[derive(Debug, PartialEq, Eq)]
 struct Example {
-    /// The path, in the files view, of the file that has the whole array.
+    /// Path, in the files view, of the file that contains the whole array.
     path: String,
-    /// The number of groups above the array, including the root.
+    /// Number of groups above the array, including the root.
     depth: usize,
-    /// The number of elements.
+    /// Number of elements of the array.
     size: u128,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Root {
-    /// A group or an array with a metadata document.
+    /// The root is a group or an array with a metadata document.
     Node,
-    /// A folder without a metadata document.
+    /// The root has no metadata document.
     #[default]
     Folder,
-    /// Metadata that cannot be read.
+    /// The root has metadata that cannot be read.
     Broken,
 }
 
-/// Limits of a walk.
+/// Limits on the nodes that are counted, and on the time for it.
 struct WalkBounds {
     nodes: usize,
     time: Duration,
@@ -80,20 +80,20 @@ impl StoreSummary {
                 nodes: 300,
                 time: Duration::from_millis(30),
             },
-            // The nodes below show whether this is a Zarr store: the root of an N5 container, for example, may have no
-            // metadata.
+            // The nodes below a root without metadata show whether this is a Zarr store: the root of an N5 container,
+            // for example, may have no metadata.
             Root::Folder if hierarchy.store().info().lists => WalkBounds {
                 nodes: 8,
                 time: Duration::from_secs(2),
             },
             _ => return Ok(summary),
         };
-        // An error below the root is reported when the path is looked up.
+        // An error below the root is ignored here: it is reported when a program looks up the path.
         summary.is_whole = summary.walk(hierarchy, root, &bounds).unwrap_or(false);
         Ok(summary)
     }
 
-    /// Counts nodes below the root within bounds; returns whether all were counted.
+    /// Counts the nodes below the root within limits; returns whether all were counted.
     fn walk(
         &mut self,
         hierarchy: &Arc<Hierarchy>,
@@ -135,7 +135,7 @@ impl StoreSummary {
         }
     }
 
-    /// Makes an array the example if it is nearer to the root than the current example, or as near and larger.
+    /// Takes an array as the example if it is nearer to the root than the current example, or as near and larger.
     fn propose(&mut self, node: &NodeEntry, array: &Array) {
         let lengths = array.shape.iter().map(|&length| u128::from(length));
         let size = lengths.fold(1, u128::saturating_mul);
@@ -156,12 +156,12 @@ impl StoreSummary {
         }
     }
 
-    /// Returns the path of an array file in the files view, or `None` if no array below the root is known.
+    /// Returns the path of an array's file in the files view, or `None` if no array below the root is known.
     pub(super) fn example(&self) -> Option<&str> {
         self.example.as_ref().map(|example| example.path.as_str())
     }
 
-    /// Returns the warning about a store that does not look like a Zarr hierarchy, or `None`.
+    /// Returns a warning if the store does not look like a Zarr hierarchy.
     pub(super) fn warning(&self) -> Option<String> {
         if self.root != Root::Folder || self.dialect.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! Requests that change names and attributes, and requests about extended attributes and free space.
+//! Changes names and attributes; answers requests about extended attributes and free space.
 //!
 //! The view's tree for the path makes the change, then the inode table is updated.
 
@@ -16,27 +16,27 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Setting, TreeFile};
 use zarrfs_store::{EntryKind, Key, Tree};
 
-/// A new entry that is not opened.
+/// The kind of a file or directory to be created.
 #[derive(Clone, Debug)]
 pub enum NewNode {
-    /// A directory.
+    /// An empty directory.
     Folder,
-    /// A symbolic link with its target.
+    /// A symbolic link with this target.
     Link(Vec<u8>),
-    /// An empty file.
+    /// An empty regular file.
     File,
 }
 
-/// A path that may be changed.
+/// A path that may be changed, and the tree that changes it.
 pub(super) struct WritablePath {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) at: Key,
-    /// If the path is a chunk: keeps other files of its array from being opened for writing.
+    /// Keeps other files of the same array from being opened for writing; only for the path of a chunk.
     _written: Option<WrittenKey>,
 }
 
 impl Vfs {
-    /// Creates and opens a regular file; opens an existing file unless `mode.is_new`.
+    /// Creates and opens a regular file. If the file exists, opens it, or fails if `mode.is_new` is set.
     pub fn create(
         &self,
         context: &RequestContext,
@@ -47,7 +47,7 @@ impl Vfs {
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
         check_set_id(String::from_utf8_lossy(name), credentials.mode)?;
-        // Tries again if the file exists at the create and is missing at the lookup.
+        // Tries again if other programs remove the existing file between the create and the lookup.
         for _ in 0..64 {
             let created = self.change_in(context, parent, name, |path| {
                 let made = self.tree(context, path)?;
@@ -61,7 +61,7 @@ impl Vfs {
                 Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
                 Err(_) => {}
             }
-            // The kernel's lookup found no such name, but the file has been created since.
+            // Another program has created the file after the kernel's lookup, which found no such name.
             if let Some(found) = self.lookup(context, parent, name, caller)? {
                 let opened = self.open_found(context, &found, credentials, mode, caller);
                 if opened.is_err() {
@@ -90,9 +90,9 @@ impl Vfs {
         Ok((self.entry_of(ino, attr), self.open_reply(fh)?))
     }
 
-    /// Opens an existing file in reply to a create. The kernel takes the file for new and does not check its
-    /// permissions, so this returns `Changed` unless the caller is its owner or root: on `Changed` the kernel looks the
-    /// name up again, finds the file and checks them.
+    /// Opens an existing file in reply to a create. The kernel takes the file for new, and does not check its
+    /// permissions. So this returns `Changed`, after which the kernel looks the name up again and checks them, unless
+    /// the program runs as root or as the owner.
     fn open_found(
         &self,
         context: &RequestContext,
@@ -113,7 +113,7 @@ impl Vfs {
         Ok((self.entry_of(found.ino, attr), opened))
     }
 
-    /// Whether a caller may read and write a file as its owner or as root.
+    /// Whether a program may read and write a file, as root or as its owner.
     fn is_own(&self, attr: &Attr, credentials: &Credentials) -> bool {
         let (owner, mode) = match attr.posix {
             Some(posix) => (posix.uid, posix.mode),
@@ -123,7 +123,7 @@ impl Vfs {
         credentials.uid == 0 || (credentials.uid == owner && is_permitted)
     }
 
-    /// Looks up a new entry.
+    /// Looks up a name that was just created.
     fn look_up_created(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<Entry> {
         let view = |path: &Key| self.view.lookup(context, path);
         let (found, path) = self.renames.retry_find(
@@ -134,7 +134,7 @@ impl Vfs {
         Ok(self.entry(parent, name, attr))
     }
 
-    /// Creates an entry of a directory.
+    /// Creates a file, directory or symbolic link, and looks its name up.
     pub fn make(
         &self,
         context: &RequestContext,
@@ -159,7 +159,7 @@ impl Vfs {
         self.look_up_created(context, parent, name)
     }
 
-    /// Creates a second file with the bytes of a file, in place of a hard link.
+    /// Creates a copy of a file, because a store has no hard links.
     pub fn link(
         &self,
         context: &RequestContext,
@@ -178,7 +178,7 @@ impl Vfs {
         self.look_up_created(context, parent, name)
     }
 
-    /// Removes a name of a file.
+    /// Removes the name of a file.
     pub fn unlink(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<()> {
         self.remove(
             context,
@@ -214,7 +214,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Renames a name.
+    /// Moves a file or directory to another name.
     pub fn rename(
         &self,
         context: &RequestContext,
@@ -242,7 +242,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Sets attributes of an inode, through the handle `fh` if it is open for writing.
+    /// Sets attributes of a file or directory, through the handle `fh` if that is open for writing.
     pub fn set_attributes(
         &self,
         context: &RequestContext,
@@ -257,7 +257,7 @@ impl Vfs {
             file.change(context, change)?;
             return Ok(attr_of_stat(&file.stat(context)?));
         }
-        // The path may lead to another file by now.
+        // If the inode has lost its name, its path may lead to another file, so an open handle is used.
         if let Some(open) = self.open_file(ino, |open| open.tree_file.is_some()) {
             return change_open(context, &open, change);
         }
@@ -270,8 +270,8 @@ impl Vfs {
         self.getattr(context, ino, caller)
     }
 
-    /// Removes the set-ID bits from the mode of a directory: archives and copies of shared folders have them on each
-    /// directory. For any other inode set-ID bits fail as in `check_set_id`.
+    /// Removes the set-ID bits from the mode of a directory, since archives and shared folders have them on each
+    /// directory. For a file, set-ID bits are an error.
     fn without_set_id(&self, ino: Ino, change: AttrChange) -> Result<AttrChange> {
         let Some(mode) = change.mode else {
             return Ok(change);
@@ -294,7 +294,7 @@ impl Vfs {
         value.and_then(|(value, path)| value.ok_or_else(|| no_attribute(&path, name)))
     }
 
-    /// Returns an extended attribute that the view synthesizes.
+    /// Returns an extended attribute with a fact about the node, which the view generates.
     pub fn view_attribute(
         &self,
         context: &RequestContext,
@@ -305,7 +305,7 @@ impl Vfs {
         value.and_then(|(value, path)| value.ok_or_else(|| no_attribute(&path, name)))
     }
 
-    /// Returns the names of the extended attributes of an inode.
+    /// Returns the names of the stored extended attributes of an inode.
     pub fn attributes(&self, context: &RequestContext, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let names = self.query_current(ino, |path| {
             let PathInTree { tree, at } = self.tree_with_attributes(context, path)?;
@@ -333,20 +333,21 @@ impl Vfs {
         done.map(|_| ())
     }
 
-    /// Calls `query` with the current path of an inode; also returns the path.
+    /// Calls `query` with the current path of an inode; returns the answer and the path.
     fn query_current<T>(&self, ino: Ino, query: impl Fn(&Key) -> Result<T>) -> Result<(T, Key)> {
         let answer = self.renames.retry_query(|| self.current_path(ino), query);
         answer.map_err(gone_is_changed)
     }
 
-    /// Returns the tree for reading extended attributes; an entry without a tree has none.
+    /// Returns the tree that stores the extended attributes of a path. Fails with `Unsupported` if the path has no
+    /// tree.
     fn tree_with_attributes(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
         let why = "extended attributes are not supported here";
         let tree = self.view.tree(context, path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
     }
 
-    /// Returns the free space, or `None` on a read-only mount.
+    /// Returns the free space for changes, or `None` on a read-only mount.
     pub fn free_space(&self, context: &RequestContext) -> Result<Option<FreeSpace>> {
         match self.view.tree(context, &Key::root())? {
             Some(root) if self.config.writable => root.tree.free_space().map(Some),
@@ -354,12 +355,12 @@ impl Vfs {
         }
     }
 
-    /// Syncs the names in a directory, so that they survive a power loss.
+    /// Writes the names in a directory to disk, so that they survive a power loss.
     pub fn sync_folder(&self, context: &RequestContext, ino: Ino) -> Result<()> {
         self.sync_path(context, &self.inodes.path(ino)?)
     }
 
-    /// Syncs all changes in the tree of a path, so that they survive a power loss.
+    /// Writes all changes in the tree of a path to disk, so that they survive a power loss.
     pub(super) fn sync_path(&self, context: &RequestContext, path: &Key) -> Result<()> {
         match self.view.tree(context, path)? {
             Some(PathInTree { tree, at }) if self.config.writable => tree.sync_folder(context, &at),
@@ -367,8 +368,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the tree that changes a path; `ReadOnly` if the path is read-only, `Busy` if `View::begin_writing` fails
-    /// with it.
+    /// Returns the tree that changes a path. Fails with `ReadOnly` if the path is read-only, and with `Busy` if another
+    /// form of the same elements is open for writing.
     pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<WritablePath> {
         if !self.config.writable {
             return Err(Error::read_only(path));
@@ -384,12 +385,12 @@ impl Vfs {
         })
     }
 
-    /// Returns the path of a child.
+    /// Returns the path of the entry `name` in a directory.
     pub(super) fn child(&self, parent: Ino, name: &[u8]) -> Result<Key> {
         self.inodes.path(parent)?.child(name)
     }
 
-    /// Changes a name in a directory.
+    /// Calls `change` with the path of a name, as `change_names` does.
     pub(super) fn change_in<T>(
         &self,
         context: &RequestContext,
@@ -401,11 +402,11 @@ impl Vfs {
         self.change_names(context, paths, |[path]| change(path))
     }
 
-    /// Changes the names that `paths_of` returns; calls `change` again with the new paths if it returns `NotFound`
-    /// because a folder was renamed. A `change` that returns `NotFound` must have changed nothing.
+    /// Calls `change` with the paths that `paths_of` returns. If it returns `NotFound` because a folder was renamed
+    /// meanwhile, calls it again with the new paths; it must have changed nothing then.
     ///
-    /// A change never affects the same name in another folder: a renamed folder gets its new name only after the old
-    /// one is gone.
+    /// The second call changes the right file: a renamed folder gets its new name only after the old name is gone, so
+    /// the old path cannot lead to another folder.
     pub(super) fn change_names<T, const N: usize>(
         &self,
         context: &RequestContext,
@@ -433,8 +434,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the paths with the new names of the folders that a rename in progress has moved, or `None` if it has
-    /// moved no folder of these paths.
+    /// Returns the paths below the new names of folders, if a rename in progress has moved the folders of the paths,
+    /// otherwise `None`.
     fn moved_names<const N: usize>(
         &self,
         context: &RequestContext,
@@ -453,13 +454,14 @@ impl Vfs {
     }
 }
 
-/// Returns the error of a missing extended attribute.
+/// Returns the error for a missing extended attribute.
 fn no_attribute(path: &Key, name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name);
     Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
 }
 
-/// Sets attributes of an open file, and flushes them if the handle is not open for writing: its close would not.
+/// Sets attributes of an open file. If the handle is not open for writing, flushes them, since closing the handle would
+/// not.
 fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> Result<Attr> {
     let file = open.tree_file.as_ref();
     let file = file.ok_or_else(|| replaced(&open.path))?;
@@ -470,7 +472,7 @@ fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> 
     Ok(attr_of_stat(&file.stat(context)?))
 }
 
-/// Fails with `CrossDevice` if two paths are in different trees.
+/// Fails with `CrossDevice` if the two paths are in different trees, between which no file can be moved.
 fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result<()> {
     if tree.identity() == other.identity() {
         return Ok(());
@@ -494,7 +496,7 @@ fn check_set_id(what: impl std::fmt::Display, mode: u32) -> Result<()> {
     Err(Error::new(Kind::NotPermitted, what, why))
 }
 
-/// Whether a change failed with `NotFound`, for example because an ancestor was renamed.
+/// Whether a change has failed with `NotFound`, for example because a folder above the path was renamed.
 fn is_missing<T>(done: &Result<T>) -> bool {
     done.as_ref()
         .is_err_and(|error| error.kind() == Kind::NotFound)

@@ -1,42 +1,42 @@
 //! Numbers the names of a listing; the numbers are the kernel's cursors.
 //!
-//! 32-bit C libraries fail with EOVERFLOW for a name whose cursor has more than 31 bits. Cursors of file systems have
-//! up to 63 bits, so names are numbered in listing order. To go back to a name, the listing seeks to its own cursor of
-//! the name, or of a name shortly before it.
+//! A file system's own cursors have up to 63 bits, but 32-bit C libraries fail with EOVERFLOW for a cursor above 31
+//! bits. So names are numbered in the order of the listing. To go back to a name, the listing seeks to its own cursor
+//! of the name, or of a name shortly before it.
 
 use std::collections::VecDeque;
 
-/// Number of the most recent names whose listing cursors are all in memory: 8 MiB for each open directory. A program
-/// that goes back further may miss names if names before them were removed since.
+/// Number of the most recent names whose cursors in the listing are all in memory: 8 MiB for an open directory. A
+/// program that goes back further may miss names if earlier names were removed in between.
 const RECENT: usize = 1 << 20;
 
-/// Of all names, the listing cursor of each `STEP`th is in memory: 1 MB for a directory of a hundred million names.
+/// Of all earlier names, the cursor of each `STEP`th is in memory: 1 MB for a directory of a hundred million names.
 const STEP: u64 = 1 << 10;
 
-/// The listing's cursors by name number, counted from 1.
+/// The listing's own cursors of names, by the number of the name; numbers begin with 1.
 #[derive(Default)]
 pub(super) struct Cursors {
     /// The cursor of each `STEP`th name.
     steps: Vec<u64>,
-    /// The cursors of the names after number `before_recent`.
+    /// The cursors of the most recent names; the first of them has the number `before_recent` + 1.
     recent: VecDeque<u64>,
     before_recent: u64,
 }
 
 impl Cursors {
-    /// Returns the number of the last known name.
+    /// Returns the number of the last name that was read.
     fn last(&self) -> u64 {
         self.before_recent + self.recent.len() as u64
     }
 
-    /// Returns the listing's cursor of a name, or `None` if it is not among the recent names.
+    /// Returns the listing's own cursor of a name, or `None` if the name is not one of the most recent.
     pub(super) fn recent(&self, number: u64) -> Option<u64> {
         let place = number.checked_sub(self.before_recent + 1)?;
         self.recent.get(usize::try_from(place).ok()?).copied()
     }
 
-    /// Returns the greatest number up to `number` whose listing cursor is known, and that cursor; (0, 0) is the
-    /// beginning.
+    /// Returns the greatest number up to `number` for which the listing's own cursor is known, and that cursor. (0, 0)
+    /// is the beginning of the listing.
     pub(super) fn nearest(&self, number: u64) -> (u64, u64) {
         let wanted = number.min(self.last());
         if let Some(cursor) = self.recent(wanted) {
@@ -50,9 +50,9 @@ impl Cursors {
         cursor.map_or((0, 0), |cursor| (step * STEP, *cursor))
     }
 
-    /// Records that the listing has the name with this cursor after the known name number `before`; returns its number.
-    /// A known name keeps its number, even if names before it were removed. A new name invalidates the numbers after
-    /// it.
+    /// Records that the listing returned a name with this cursor after the name number `before`; returns the name's
+    /// number. A name that has a number keeps it, even if names before it were removed. A new name makes the numbers
+    /// after it invalid.
     pub(super) fn record(&mut self, before: u64, cursor: u64) -> u64 {
         if let Some(number) = self.number_after(before, cursor) {
             return number;
@@ -69,7 +69,8 @@ impl Cursors {
         before + 1
     }
 
-    /// Returns the number of a recent name after `before`, or `None` if it is not known.
+    /// Returns the number of the name with this cursor if it is a recent name after name number `before`, otherwise
+    /// `None`.
     fn number_after(&self, before: u64, cursor: u64) -> Option<u64> {
         let passed = before.checked_sub(self.before_recent)?;
         let mut later = self.recent.iter().skip(usize::try_from(passed).ok()?);
@@ -96,7 +97,7 @@ impl Cursors {
 mod tests {
     use super::*;
 
-    /// Returns the cursors of a listing of `names` names, whose cursors are odd numbers above 32 bits.
+    /// Returns the cursors of a simulated listing, which are odd numbers of more than 32 bits.
     fn cursors(names: u64) -> Cursors {
         let mut cursors = Cursors::default();
         for before in 0..names {
@@ -135,10 +136,10 @@ mod tests {
             cursors.record(before, cursor(before + 1));
         }
         assert_eq!(cursors.nearest(names), (names, cursor(names)));
-        // Names 22 to 29 were removed.
+        // The listing continues with name 30 after name 21, because the names 22 to 29 were removed.
         assert_eq!(cursors.record(21, cursor(30)), 30);
         assert_eq!(cursors.nearest(names), (names, cursor(names)));
-        // A new name appeared in between.
+        // A new name, with cursor 7, appears after name 20.
         assert_eq!(cursors.record(20, 7), 21);
         assert_eq!(cursors.nearest(names), (21, 7));
     }

@@ -1,11 +1,11 @@
-//! Open directories: listings are read name by name, continuing after the last reply.
+//! Lists open directories name by name; each reply continues after the last one.
 //!
-//! The cursor of a name is its number in the order of the listing, counted from 1 (`cursors`); a `Name` has the
+//! The kernel's cursor of a name is the number of the name in the listing, counted from 1 (`cursors`). A `Name` has the
 //! listing's own cursor until it is added to a reply.
 //!
-//! At open, the names of one reply are prefetched unless that takes a network request. With prefetched names the first
-//! reply comes from memory, and so does the empty reply at the end. On a writable mount nothing is prefetched, since a
-//! program may change a directory between the open and the read.
+//! At open, the names for one reply are prefetched unless that takes a network request. Then the first reply comes from
+//! memory, and for a short directory also the empty reply at the end. On a writable mount nothing is prefetched, since
+//! a program may change the directory between the open and the read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,46 +20,45 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, is_answer};
 use zarrfs_store::{EntryKind, Key, Listing, Name};
 
-/// An entry of a listing.
+/// An entry in the listing of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
-    /// The inode that a lookup of the name would return.
+    /// Number of the inode that a lookup of the name would return.
     pub ino: Ino,
     /// The cursor after which the listing continues with the next entry.
     pub cursor: u64,
-    /// Directory, file or link.
+    /// The type of the entry: directory, file or symbolic link.
     pub kind: EntryKind,
     /// The name of the entry.
     pub name: &'a [u8],
 }
 
-/// Receives the entries of a directory; returns false if it has no space for one.
+/// Function that gets the entries of a directory one by one; it returns false if the reply has no space for the entry.
 pub type DirSink<'a> = dyn FnMut(DirEntry<'_>) -> bool + 'a;
 
-/// An open directory; accessible without waiting for the thread that lists it.
+/// An open directory. Its attributes can be read while a thread is reading its names.
 struct OpenDir {
     ino: Ino,
     opened: SystemTime,
     handle: Arc<Mutex<DirHandle>>,
 }
 
-/// The listing of an open directory.
+/// The listing of an open directory, and the names that were read ahead.
 struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// The number of the last name returned in a reply.
+    /// Number of the last name in a reply.
     cursor: u64,
     cursors: Cursors,
-    /// The following names that were already read from the listing.
+    /// Names after the last reply that were already read from the listing.
     prefetched: VecDeque<Name>,
-    /// When the prefetch began, if no reply has used it yet.
+    /// When the prefetch of names began; `None` as soon as a reply has used these names.
     prefetched_at: Option<Instant>,
-    /// Whether the listing has no names after `prefetched`.
+    /// Whether the listing has no more names after those in `prefetched`.
     has_ended: bool,
 }
 
-/// The open directories.
 #[derive(Default)]
 pub(super) struct OpenDirs(Mutex<HashMap<Fh, OpenDir>>);
 
@@ -69,8 +68,8 @@ impl OpenDirs {
         all.get(&fh).map(|open| open.handle.clone())
     }
 
-    /// Returns the attributes of an open directory. C libraries query the attributes after each open of a directory,
-    /// which may have lost its name by then.
+    /// Returns the attributes of an open directory, which may have lost its name: C libraries read the attributes after
+    /// each open of a directory.
     pub(super) fn attr(&self, ino: Ino) -> Option<Attr> {
         let all = self.0.lock();
         let open = all.values().find(|open| open.ino == ino)?;
@@ -83,7 +82,7 @@ impl OpenDirs {
 }
 
 impl Vfs {
-    /// Opens a directory.
+    /// Opens a directory and prefetches its first names.
     pub fn opendir(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Fh> {
         let path = || self.path_for(ino, caller, || self.inodes.last_path(ino));
         let listing = self
@@ -115,8 +114,8 @@ impl Vfs {
         Ok(fh)
     }
 
-    /// Calls `sink` with each entry after `cursor`, until it returns false; the rejected entry is the first of the
-    /// next call.
+    /// Passes each entry after `cursor` to `sink` until that returns false; the refused entry comes first in the next
+    /// call.
     pub fn readdir(
         &self,
         context: &RequestContext,
@@ -135,8 +134,8 @@ impl Vfs {
             self.stats.readdir_requests.add(1);
         }
         while let Some(name) = next? {
-            // The names added so far are a valid reply: a request that may not wait ends before a name that is not in
-            // memory.
+            // A request that must not wait ends before a name that is not in memory: the names so far are a valid
+            // reply.
             if !self.add_to_reply(&mut open, name, sink) || !(context.may_wait() || open.has_next())
             {
                 break;
@@ -146,8 +145,9 @@ impl Vfs {
         Ok(())
     }
 
-    /// Puts the names after `cursor`, for which the kernel had no space, back into the open directory; without this the
-    /// listing would have to seek back, which may cost requests. Does nothing if another thread reads the directory.
+    /// Puts names for which the kernel had no space back into an open directory, to follow `cursor`. Otherwise the
+    /// listing would have to seek back, which may take requests to the store. Does nothing if another thread reads the
+    /// directory.
     pub fn return_names(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
         let open = self.directories.get(fh);
         let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
@@ -170,7 +170,7 @@ impl Vfs {
         }
     }
 
-    /// Adds a name to a reply; returns false, and keeps the name, if there is no space.
+    /// Adds a name to a reply. If the reply has no space, returns false, and the name comes first in the next reply.
     fn add_to_reply(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
         let ino = self.inodes.number_of(open.ino, &name.name);
         let number = open.cursors.record(open.cursor, name.cursor);
@@ -196,11 +196,12 @@ impl Vfs {
 }
 
 impl DirHandle {
-    /// Whether the next name is the one after `cursor`, and was not prefetched too long ago.
+    /// Whether the listing continues after `cursor`, and its prefetched names are recent enough to be used.
     fn is_at(&self, cursor: u64) -> bool {
-        // 500 ms is only a part of the time after which a change of the store must be visible.
+        // Prefetched names are used for 500 ms, which is only a part of the time after which changes of the store must
+        // be visible.
         let is_fresh = |read: Instant| read.elapsed() < Duration::from_millis(500);
-        // Cursor 0 may be the end of an empty directory or a rewind to its beginning.
+        // Cursor 0 after an empty listing may be a rewind, so the directory is read again.
         let was_empty = cursor == 0 && self.has_ended && self.prefetched.is_empty();
         match self.prefetched_at {
             Some(read) => self.cursor == cursor && is_fresh(read),
@@ -208,7 +209,7 @@ impl DirHandle {
         }
     }
 
-    /// Whether the next name, or the end, is known without waiting.
+    /// Whether the next name, or the end of the listing, is known without waiting.
     fn has_next(&self) -> bool {
         self.has_ended || !self.prefetched.is_empty()
     }
@@ -222,7 +223,7 @@ impl DirHandle {
         while self.cursor < cursor {
             match self.next(context)? {
                 Some(name) => self.cursor = self.cursors.record(self.cursor, name.cursor),
-                // The listing has become shorter.
+                // The listing has ended before the cursor, because names were removed.
                 None => break,
             }
         }
@@ -243,11 +244,11 @@ impl DirHandle {
         Ok(next)
     }
 
-    /// Prefetches the names of one reply. An error is not returned here: the next reply reads the names again and
-    /// returns it.
+    /// Reads names ahead for one reply. An error is ignored, because the next reply reads the names again, and returns
+    /// it.
     fn prefetch(&mut self, context: &RequestContext) {
         let (mut bytes, started) = (0, Instant::now());
-        // A reply has no space for more.
+        // 16 KiB of names fill a reply.
         while bytes < 16 << 10 && !self.has_ended {
             match self.listing.next(context) {
                 Ok(Some(name)) => {
@@ -257,7 +258,7 @@ impl DirHandle {
                 Ok(None) => self.has_ended = true,
                 Err(_) => {
                     self.prefetched.clear();
-                    // If the listing cannot rewind, the next reply gets that error.
+                    // If the listing cannot rewind, the next reply gets the error.
                     let _ = self.seek(context, 0);
                     return;
                 }
@@ -282,7 +283,7 @@ mod tests {
         vfs::mounted(store, writable)
     }
 
-    /// Returns the entries after a cursor.
+    /// Returns the entries of an open directory after a cursor.
     fn read(vfs: &Vfs, context: &RequestContext, fh: Fh, cursor: u64) -> Result<Vec<Name>> {
         let mut names = Vec::new();
         let mut sink = |entry: DirEntry<'_>| {
@@ -298,7 +299,7 @@ mod tests {
         Ok(names)
     }
 
-    /// Returns the names after a cursor and the last cursor, or `None` if they are not in memory.
+    /// Returns the names after a cursor and the cursor of the last one, or `None` if they are not in memory.
     fn listed_names(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<Vec<u8>>, u64)> {
         let names = read(vfs, &WITHOUT_WAITING, fh, cursor);
         let names = is_answer(&names).then(|| names.unwrap())?;

@@ -1,8 +1,8 @@
-//! Remembers the callers for which the kernel walks a path again.
+//! Remembers the programs for which the kernel walks a path again after ESTALE.
 //!
-//! An inode without a name is answered with `Changed` (ESTALE), on which the kernel walks the path again, once; the
-//! reply to the second walk is the program's result. So in the second walk an inode without a name is not answered with
-//! `Changed` again, but with the entry that now has its path, or with the error of that path.
+//! A request for an inode that has lost its name is answered with `Changed` (ESTALE). Then the kernel walks the path
+//! again, but only once: the program gets the result of the second walk, even ESTALE. So in the second walk such a
+//! request is answered with the entry that now has the path, or with the error of the path.
 
 use std::collections::HashSet;
 
@@ -11,40 +11,39 @@ use parking_lot::Mutex;
 use crate::vfs::{Caller, Ino, is_gone, replaced};
 use zarr_format::error::Error;
 
-/// Callers that were answered `Changed`: the kernel walks a path again for them.
+/// The threads of programs whose last request was answered with `Changed`, so that the kernel walks the path again.
 #[derive(Default)]
 pub(super) struct EstaleRetries(Mutex<HashSet<Caller>>);
 
 impl EstaleRetries {
-    /// Whether the kernel is walking a path again for a caller, which means that it has just looked up all names of the
-    /// path.
+    /// Whether the kernel is walking a path again for a program, and so has just looked up all names of the path.
     pub(super) fn is_retry(&self, caller: Caller) -> bool {
         self.0.lock().contains(&caller)
     }
 
-    /// Records that a caller is answered `Changed`.
+    /// Records that a request of this program is answered with `Changed`.
     pub(super) fn begin(&self, caller: Caller) {
         let mut callers = self.0.lock();
-        // Callers that never retry would stay in the set forever.
+        // The set is emptied from time to time, since programs that never retry would stay in it forever.
         if callers.len() >= 4096 {
             callers.clear();
         }
         callers.insert(caller);
     }
 
-    /// Records that a caller was answered; returns whether the kernel had walked the path again.
+    /// Records that the program got its result; returns whether the kernel has walked the path again.
     pub(super) fn end(&self, caller: Caller) -> bool {
         self.0.lock().remove(&caller)
     }
 
-    /// Returns the error that makes the kernel walk the path again.
+    /// Returns the error `Changed`, on which the kernel walks the path again, and records it.
     pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
         self.begin(caller);
         replaced(format!("inode {}", ino.0))
     }
 
-    /// Returns the error for an inode whose path was removed or replaced: in the first walk `Changed`, so that the
-    /// kernel walks the path again; in the second walk `error` itself.
+    /// Returns the error for an inode whose path was removed or replaced. In the first walk of the kernel that is
+    /// `Changed`, so that the kernel walks the path again, in the second walk `error`.
     pub(super) fn error_of_path(&self, error: Error, ino: Ino, caller: Caller) -> Error {
         if !is_gone(&error) || self.end(caller) {
             return error;

@@ -1,8 +1,8 @@
-//! Requests about open files: open, read, write, flush and release.
+//! Opens, reads, writes, flushes and closes files.
 //!
-//! The view opens the name's current content. If the inode is open with another content, the name was replaced: the
-//! kernel must walk the path again and finds another inode. If the kernel has just walked the path again, the name had
-//! the inode's open content at that moment, and the new handle shares that content. So even a name that is replaced all
+//! An open opens the file that now has the inode's name. If the inode is already open with another file, its name was
+//! replaced, and the kernel has to walk the path again to find the new inode. If the kernel has just done so, the name
+//! was still the inode's at that moment, and the new handle shares the open file. So even a name that is replaced all
 //! the time can be opened.
 
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 use zarrfs_store::tree::{OpenMode, TreeFile};
 
-/// Maximum length of a file whose bytes the kernel gets with the open: the kernel's default read-ahead. For a larger
-/// file the copy costs more than the request that it saves.
+/// Maximum length of a file whose bytes the kernel gets together with the open: the kernel's default read-ahead. For a
+/// larger file the copy costs more than the request that it saves.
 const MAX_WITH_OPEN: usize = 128 << 10;
 
-/// The mode of an open.
+/// The flags of open(2) that zarrfs uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Whether the file is opened for writing.
     pub writes: bool,
-    /// Whether all writes are appended, whatever offset the kernel sends.
+    /// Whether all writes go to the end of the file, whatever offset the kernel sends (O_APPEND).
     pub appends: bool,
-    /// Whether the file is truncated first.
+    /// Whether all bytes of the file are removed at the open (O_TRUNC).
     pub truncates: bool,
-    /// Whether the create fails if the file exists (O_EXCL).
+    /// Whether creating the file fails if it exists (O_EXCL).
     pub is_new: bool,
 }
 
@@ -47,8 +47,8 @@ impl Vfs {
         })
     }
 
-    /// Opens a file of the view. Opens it again if the content changed while its bytes were generated: reads of such a
-    /// snapshot would fail with `Changed`.
+    /// Opens a generated file. If the sources changed while its bytes were generated, opens it again, since reads of
+    /// the old bytes would fail with `Changed`.
     fn open_in_view(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
         let mut opened = self.view.open(context, path)?;
         for _ in 0..3 {
@@ -60,7 +60,7 @@ impl Vfs {
         Ok(opened)
     }
 
-    /// Opens a file for writing, and truncates it first if `mode.truncates`.
+    /// Opens a file for writing, and removes all its bytes first if `mode.truncates`.
     pub fn open_for_writing(
         &self,
         context: &RequestContext,
@@ -74,7 +74,7 @@ impl Vfs {
             let file = opened.tree.open(context, &opened.at, OpenMode::Write)?;
             self.writer(context, ino, path, file)
         })?;
-        // Truncate only now, when it is certain that this is the content of the inode.
+        // Truncates only after the open, when it is certain that the file is that of the inode.
         if mode.truncates
             && let Err(error) = self.handles.get(reply.fh)?.truncate(context)
         {
@@ -84,7 +84,7 @@ impl Vfs {
         Ok(reply)
     }
 
-    /// Returns a handle for writing a file; `Busy` if another file of its array is open for writing.
+    /// Returns a handle for writing a file. Fails with `Busy` if another file of the same array is open for writing.
     pub(super) fn writer(
         &self,
         context: &RequestContext,
@@ -96,7 +96,7 @@ impl Vfs {
         Handle::for_writing(context, ino, path, file, written)
     }
 
-    /// Opens an inode by calling `open` with its path.
+    /// Opens an inode: calls `open` with its path, and adds the handle to the inode.
     fn open_inode(
         &self,
         context: &RequestContext,
@@ -107,7 +107,7 @@ impl Vfs {
     ) -> Result<OpenReply> {
         let fh = self.handles.new_number();
         let mut shared = None;
-        // Tries again if the file is replaced at the same time.
+        // Tries again if another program replaces the file at the same time.
         for _ in 0..64 {
             let handle = match shared.take() {
                 Some(handle) => handle,
@@ -133,13 +133,12 @@ impl Vfs {
         Err(self.estale.walk_again(ino, caller))
     }
 
-    /// Adds a handle to its inode. If the kernel has already walked the path again, the content may be another one than
-    /// the lookup found, or be open as another inode of the name. The new handle then bypasses the kernel's pages,
-    /// since the kernel has the length of the other content, and writes with O_APPEND go to the end of the file as the
-    /// daemon knows it.
+    /// Adds a handle to its inode. After the kernel's second walk of the path, the opened file may be another one than
+    /// the lookup found, or be open as another inode. Then the handle bypasses the kernel's pages, since the kernel has
+    /// the length of the other file, and writes with O_APPEND go to the end of the file as the daemon knows it.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
-        // The inode's handles must always be in the table.
+        // The handle is added to the table before the inode, because each handle of an inode must be in the table.
         let handle = self.handles.insert(fh, handle);
         let mut binding = self.inodes.bind(ino, fh, content);
         let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
@@ -161,8 +160,8 @@ impl Vfs {
         binding
     }
 
-    /// Returns a handle of the content that an inode is open with, after its name was replaced; `None` if it is not
-    /// open any more. Fails unless the mount is writable or the kernel has just looked the name up again.
+    /// Returns another handle of the file that an inode is open with, after its name was replaced; `None` if the inode
+    /// is not open any more. Fails unless the mount is writable or the kernel has just walked the path again.
     fn share(
         &self,
         context: &RequestContext,
@@ -188,15 +187,15 @@ impl Vfs {
         }
     }
 
-    /// Returns the open file of a handle if a local file has exactly its bytes and the mount cannot write it; otherwise
-    /// `None`.
+    /// Returns the file of a handle if it is a local file with exactly the bytes of the open file, and the mount cannot
+    /// write it; otherwise `None`.
     pub fn unchanging_local_file(&self, fh: Fh) -> Option<Arc<dyn File>> {
         let open = self.handles.get(fh).ok()?;
         let is_fixed = open.tree_file.is_none() && open.file.descriptor().is_some();
         is_fixed.then(|| open.file.clone())
     }
 
-    /// Makes the kernel's pages valid for a new handle, and returns the reply to its open.
+    /// Makes sure that a new handle reads no stale pages of the kernel, and returns the reply to its open.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
         let open = self.handles.get(fh)?;
         let page_use = self.fit_pages(&open);
@@ -209,7 +208,7 @@ impl Vfs {
         })
     }
 
-    /// Drops or bypasses the kernel's pages if they are not the bytes that a new handle reads.
+    /// Decides whether a new handle may use the kernel's pages, or the kernel drops or bypasses them.
     fn fit_pages(&self, open: &Arc<Handle>) -> PageUse {
         let opening = Opening {
             ino: open.ino,
@@ -219,15 +218,15 @@ impl Vfs {
             has_length: &|| self.kernel_has_length(open),
             small_content: &|| self.small_content(open),
         };
-        // A handle counts as open for writing once `mark_open` was called: the first of two concurrent opens drops the
+        // A handle for writing counts as open after `mark_open`: of two opens at the same time, the first drops the
         // pages.
         let is_written = || self.is_written(open.ino);
         let mark_open = || open.is_open.store(true, Ordering::Release);
         self.pages.open(&opening, is_written, mark_open)
     }
 
-    /// Whether the kernel has the exact length of a file, so that the open may rely on it. False on a writable mount:
-    /// its attributes are not cached, so the kernel asks for the length anyway.
+    /// Whether the kernel knows the exact length of a file, so that the open can rely on it. On a writable mount the
+    /// kernel asks for the length anyway, since attributes are not cached.
     fn kernel_has_length(&self, open: &Handle) -> bool {
         if self.config.writable {
             return false;
@@ -236,12 +235,11 @@ impl Vfs {
         attr.is_some_and(|attr| attr.is_exact && self.inodes.keep_length(open.ino, attr.size))
     }
 
-    /// Returns the content of a small file for the kernel's pages if the content is in memory and has the version of
-    /// the open. It must be whole pages, since older kernels leave the rest of a page as it was, and at most
-    /// `MAX_WITH_OPEN` bytes. A snapshot is excluded: once its content has changed, its reads must fail, so each read
-    /// has to arrive here.
+    /// Returns the bytes of a small file, to be put into the kernel's pages at the open, or `None` if they are not in
+    /// memory in the version of the open. Only whole pages are possible, since older kernels leave the rest of a page
+    /// as it was. A snapshot is excluded, since its reads must fail once its sources have changed.
     fn small_content(&self, open: &Handle) -> Option<ReadBytes> {
-        // The kernel must not cache pages of bytes without a version.
+        // Bytes without a version must not stay in the kernel's pages, since they may change unnoticed.
         let version = open.version?;
         let length = open.file.attr(&WITHOUT_WAITING)?.size;
         let length = usize::try_from(length).ok()?;
@@ -264,13 +262,14 @@ impl Vfs {
         self.open_file(ino, is_written).is_some()
     }
 
-    /// Calls `drop_pages`, which drops the kernel's pages of an inode, unless it is open for writing.
+    /// Calls `drop_pages`, which drops the kernel's pages of an inode, unless the inode is open for writing.
     pub fn drop_unwritten(&self, ino: Ino, drop_pages: impl FnOnce()) {
         self.pages
             .drop_unless(ino, || self.is_written(ino), drop_pages);
     }
 
-    /// Records that the kernel has dropped its pages of an inode, which may be open for writing.
+    /// Records that the kernel has dropped its pages of an inode, possibly with writes that a program has made through
+    /// mmap.
     pub fn record_lost_pages(&self, ino: Ino) {
         let open = self.open_file(ino, |open| open.writer().is_ok());
         if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
@@ -278,7 +277,7 @@ impl Vfs {
         }
     }
 
-    /// Returns the first handle of an inode for which `fits` is true.
+    /// Returns the first handle of an inode for which `fits` returns true.
     pub(super) fn open_file(
         &self,
         ino: Ino,
@@ -287,7 +286,7 @@ impl Vfs {
         self.handles.find(&self.inodes.handles(ino), fits)
     }
 
-    /// Returns the attributes of an open inode.
+    /// Returns the attributes of an open file or directory.
     pub(super) fn open_attr(&self, context: &RequestContext, ino: Ino) -> Option<Attr> {
         match self.open_file(ino, |_| true) {
             Some(open) => open.file.attr(context),
@@ -295,8 +294,9 @@ impl Vfs {
         }
     }
 
-    /// Reads from an open file, fewer than `len` bytes only at its end. `Changed` if its content cannot be read any
-    /// more, `WouldWait` if the request must not wait and the bytes are not in memory.
+    /// Reads from an open file; returns fewer than `len` bytes only at the end of the file. Fails with `Changed` if the
+    /// opened version cannot be read any more, and with `WouldWait` if the request must not wait and the bytes are not
+    /// in memory.
     pub fn read(
         &self,
         context: &RequestContext,
@@ -320,8 +320,8 @@ impl Vfs {
         Ok(bytes)
     }
 
-    /// Fails with `Changed` if a file still returns the bytes of its open (`is_snapshot`), but its version has changed
-    /// since: the kernel would cache the old bytes as pages of the new content.
+    /// Fails with `Changed` if a file still returns the bytes of its open (`is_snapshot`), but its sources have changed
+    /// since: the kernel would cache the old bytes as pages of the new version.
     fn check_snapshot(&self, open: &Handle) -> Result<()> {
         let has_pages = open.version.is_some() && !open.direct;
         if has_pages && open.file.is_snapshot() && open.file.version() != open.version {
@@ -331,7 +331,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Invalidates the kernel's pages if the file's version is not the one of the open any more.
+    /// Invalidates the kernel's pages of an open file if the file has another version than at the open.
     fn invalidate_if_changed(&self, open: &Handle) {
         if let (Some(opened), Some(now)) = (open.version, open.file.version())
             && opened != now
@@ -340,8 +340,8 @@ impl Vfs {
         }
     }
 
-    /// Writes all of `bytes` to an open file, or changes nothing and returns `WouldWait` if the write has to wait and
-    /// the request must not.
+    /// Writes all of `bytes` to an open file. If the write has to wait and the request must not, writes nothing and
+    /// returns `WouldWait`.
     pub fn write(&self, context: &RequestContext, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.handles.get(fh)?;
         let writer = open.writer()?;
@@ -357,7 +357,7 @@ impl Vfs {
         done.map_err(|error| error.about(&open.path))
     }
 
-    /// Writes pages back that a program has changed through mmap.
+    /// Writes pages that a program has changed through mmap.
     pub fn write_pages(
         &self,
         context: &RequestContext,
@@ -373,8 +373,8 @@ impl Vfs {
         done.map_err(|error| error.about(&open.path))
     }
 
-    /// Counts a write. Direct writes bypass the kernel's pages of this inode, but another inode of the file may have
-    /// pages.
+    /// Counts a write. A write through a handle that bypasses the kernel's pages also invalidates the pages of other
+    /// inodes of the same file.
     fn record_write(&self, open: &Handle, bytes: &[u8]) {
         self.stats.write_requests.add(1);
         self.stats.write_bytes.add(bytes.len() as u64);
@@ -397,7 +397,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Syncs a file, so that writes through any of its handles survive a power loss.
+    /// Writes a file to disk, so that writes through any of its handles survive a power loss.
     pub fn sync(&self, context: &RequestContext, fh: Fh) -> Result<()> {
         let open = self.handles.get(fh)?;
         match (open.writer(), &open.tree_file) {
@@ -408,8 +408,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the error of a failed flush. After a conflict the kernel has stale pages, which must not be written
-    /// back.
+    /// Returns the error of a failed flush. After a conflict, invalidates the kernel's pages, which are stale and must
+    /// not be written back.
     fn error_of_flush(&self, open: &Handle, error: Error) -> Error {
         if error.kind() == Kind::Changed {
             self.pages.invalidate(open.ino, Invalidation::LostContent);
@@ -417,7 +417,7 @@ impl Vfs {
         error.about(&open.path)
     }
 
-    /// Reserves space for a range of an open file.
+    /// Reserves space for a byte range of an open file.
     pub fn allocate(
         &self,
         context: &RequestContext,
@@ -432,27 +432,28 @@ impl Vfs {
             .allocate(context, mode, offset, length)
     }
 
-    /// Closes a file; its dirty data is flushed now, or when the last handle open for writing closes.
+    /// Closes a handle. The writes of the file are flushed now or, if other handles are open for writing, at their
+    /// close.
     pub fn release(&self, context: &RequestContext, fh: Fh) {
         let Ok(open) = self.handles.get(fh) else {
             return;
         };
-        // The inode's handles must always be in the table.
+        // The handle is removed from the inode first, because each handle of an inode must be in the table.
         self.inodes.release(open.ino, fh);
         self.handles.remove(fh);
-        // RELEASE arrives some time after the close, which has flushed the handle. Another program may have opened and
-        // truncated the file since, and what it has written must not be stored before it closes the file.
+        // RELEASE arrives some time after the close, which has already flushed the handle. Meanwhile another program
+        // may have opened and truncated the file, and its writes must not be stored before it closes the file.
         if self.open_file(open.ino, |other| other.writes).is_none() {
             self.flush_unanswered(context, &open);
         }
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
-            // While the file was open for writing, invalidations of its pages were skipped.
+            // While the file was open for writing, invalidations of its pages were skipped, so they are repeated now.
             self.pages.invalidate(open.ino, Invalidation::Content);
         }
     }
 
-    /// Invalidates the kernel's pages of files open for reading whose sources a change through this mount may have
-    /// modified.
+    /// Invalidates the kernel's pages of generated files, open for reading, whose sources may have been changed through
+    /// this mount.
     pub(super) fn invalidate_open_files(&self) {
         let is_made = |open: &Handle| open.version.is_some() && open.file.version().is_some();
         let changed = self
@@ -463,14 +464,14 @@ impl Vfs {
         }
     }
 
-    /// Flushes all open files, after an unmount: programs cannot close them any more.
+    /// Flushes all open files after an unmount, when programs cannot close them any more.
     pub fn flush_all(&self, context: &RequestContext) {
         for open in self.handles.all() {
             self.flush_unanswered(context, &open);
         }
     }
 
-    /// Flushes the files that are still open at the end of this process, and logs the files whose writes are lost.
+    /// Flushes the files that are still open at the end of this process, and reports the files whose writes are lost.
     pub fn end_all(&self, context: &RequestContext) {
         for open in self.handles.all() {
             if let Ok(file) = open.writer() {
@@ -479,14 +480,14 @@ impl Vfs {
         }
     }
 
-    /// Flushes a file; no program can get the error.
+    /// Flushes a file when no program can get an error, and reports lost writes.
     fn flush_unanswered(&self, context: &RequestContext, open: &Handle) {
         if let Ok(file) = open.writer() {
             self.report_lost_writes(open, file.flush(context));
         }
     }
 
-    /// Reports that the writes of a file are lost.
+    /// Records and logs that the writes of a file are lost, unless they were stored.
     fn report_lost_writes(&self, open: &Handle, stored: Result<()>) {
         if let Err(error) = stored {
             let path = format!("/{}", open.path);
@@ -504,7 +505,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-    /// A read after the release, or with a handle of an earlier mount, must not return bytes of another file.
+    /// Reads with a released handle, or with a handle of an earlier mount, must not return bytes of another file.
     #[test]
     fn a_released_handle_is_refused_and_its_number_is_not_reused() {
         let store = MemoryStore::default();
@@ -534,7 +535,7 @@ mod tests {
         assert!(new != old && directory != old && directory != new);
         is_refused(&vfs, old);
         is_refused(&vfs, directory);
-        // A double release, which the kernel does not send.
+        // Releases the handle a second time, which the kernel does not do.
         vfs.release(&UNLIMITED, old);
         assert_eq!(&vfs.read(&UNLIMITED, new, 0, 10).unwrap()[..], b"b");
         is_refused(&mounted(), new);

@@ -1,4 +1,4 @@
-//! Open files: the table of their handles.
+//! Stores the handles of open files in a table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, TreeFile};
 
-/// An open file.
+/// A handle: one open of a file.
 pub(super) struct Handle {
     pub(super) ino: Ino,
     pub(super) path: Key,
     pub(super) file: Arc<dyn File>,
-    /// The number of the content; the same for all handles of the inode.
+    /// The number that identifies the opened file, whatever its name; the same for all handles of an inode.
     pub(super) content: Option<u64>,
-    /// The version of the bytes at open.
+    /// The version of the bytes when the file was opened.
     pub(super) version: Option<u64>,
-    /// Whether reads must bypass the page cache.
+    /// Whether reads bypass the kernel's pages.
     pub(super) direct: bool,
-    /// The file for writing; `None` if the file does not belong to a `Tree`.
+    /// The file for writing; `None` if the file is generated or read-only.
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
-    /// Whether the handle was opened for writing.
+    /// Whether the handle is open for writing.
     pub(super) writes: bool,
-    /// Keeps other files of the array from being opened for writing.
+    /// Keeps other files of the same array from being opened for writing.
     pub(super) written: Option<Arc<WrittenKey>>,
-    /// Whether the open is complete: stale pages of the kernel were dropped, and a program may write to the file.
+    /// Whether the open is complete: stale pages of the kernel were dropped, and the program may write.
     pub(super) is_open: AtomicBool,
-    /// Whether writes are appended, since the kernel does not know the end of the file.
+    /// Whether writes are appended here, since the kernel does not know the current end of the file.
     pub(super) appends: bool,
 }
 
@@ -56,7 +56,7 @@ impl Handle {
         }
     }
 
-    /// Builds a handle for writing, which holds `written`.
+    /// Builds a handle for writing, which also has the guard `written`.
     pub(super) fn for_writing(
         context: &RequestContext,
         ino: Ino,
@@ -78,7 +78,7 @@ impl Handle {
         })
     }
 
-    /// Returns another handle of the same content, for reading.
+    /// Returns another handle, for reading, of the same opened file.
     pub(super) fn shared(&self) -> Handle {
         let opened = OpenedFile {
             file: self.file.clone(),
@@ -90,13 +90,12 @@ impl Handle {
         Handle::for_reading(self.ino, &self.path, opened)
     }
 
-    /// Returns the file for writing; `Invalid` if the handle is not open for writing.
+    /// Returns the file for writing; fails with `Invalid` if the handle is not open for writing.
     pub(super) fn writer(&self) -> Result<&Arc<dyn TreeFile>> {
         let writer = self.tree_file.as_ref().filter(|_| self.writes);
         writer.ok_or_else(|| Error::invalid(&self.path, "not open for writing"))
     }
 
-    /// Removes all bytes of the file.
     pub(super) fn truncate(&self, context: &RequestContext) -> Result<()> {
         let change = AttrChange {
             size: Some(0),
@@ -106,7 +105,7 @@ impl Handle {
     }
 }
 
-/// The handles of all open files.
+/// Table of the handles of all open files.
 #[derive(Default)]
 pub(super) struct HandleTable {
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
@@ -114,30 +113,29 @@ pub(super) struct HandleTable {
 }
 
 impl HandleTable {
-    /// Returns a handle number that was never used, for a file or a directory.
+    /// Returns a new number for a handle of a file or directory; numbers are never used again.
     pub(super) fn new_number(&self) -> Fh {
         Fh(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Adds or replaces the file of a handle.
+    /// Adds or replaces a handle.
     pub(super) fn insert(&self, fh: Fh, file: Handle) -> Arc<Handle> {
         let file = Arc::new(file);
         self.files.write().insert(fh, file.clone());
         file
     }
 
-    /// Removes a handle.
     pub(super) fn remove(&self, fh: Fh) {
         self.files.write().remove(&fh);
     }
 
-    /// Returns an open file; `Invalid` if the handle is not open.
+    /// Returns the handle with this number; fails with `Invalid` if it is not open.
     pub(super) fn get(&self, fh: Fh) -> Result<Arc<Handle>> {
         let file = self.files.read().get(&fh).cloned();
         file.ok_or_else(|| Error::invalid("handle", "not open"))
     }
 
-    /// Returns the first of some handles for which `fits` is true.
+    /// Returns the first of the given handles for which `fits` returns true.
     pub(super) fn find(
         &self,
         handles: &[Fh],
@@ -148,14 +146,13 @@ impl HandleTable {
         open.find(|open| fits(open)).cloned()
     }
 
-    /// Returns the inodes of the handles for which `fits` is true.
+    /// Returns the inodes of all handles for which `fits` returns true.
     pub(super) fn inodes(&self, fits: impl Fn(&Handle) -> bool) -> Vec<Ino> {
         let files = self.files.read();
         let fitting = files.values().filter(|open| fits(open));
         fitting.map(|open| open.ino).collect()
     }
 
-    /// Returns all open files.
     pub(super) fn all(&self) -> Vec<Arc<Handle>> {
         self.files.read().values().cloned().collect()
     }

@@ -9,7 +9,6 @@ use clap_complete::Shell;
 use crate::cli::{Cli, CompletionsArgs, report};
 use zarr_format::error::Result;
 
-/// Prints the completions for a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
     report::print(text(args.shell).trim_end());
     Ok(true)
@@ -17,7 +16,8 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
 
 fn text(shell: Shell) -> String {
     let mut text = Vec::new();
-    // Shells complete `help` too, which has no definition, since `argv_forms` handles it.
+    // The argument `help` is no clap subcommand, because `argv_forms` handles it: it is added here, so that shells
+    // complete it.
     let mut program = Cli::command().disable_help_subcommand(false);
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);
@@ -25,8 +25,8 @@ fn text(shell: Shell) -> String {
         Shell::Bash => format!("{text}{}", include_str!("control.bash")),
         Shell::Fish => format!("{text}{}", include_str!("control.fish")),
         Shell::Zsh => {
-            // The generated function gets another name, and a wrapper with its old name is inserted before the first
-            // line that runs.
+            // Renames the function that clap generated, and inserts a wrapper with the old name before the first
+            // statement that runs.
             let start = "if [ \"$funcstack[1]\"";
             let wrapper = format!("{}{start}", include_str!("control.zsh"));
             text.replacen("\n_zarrfs() {", "\n_zarrfs_words() {", 1)

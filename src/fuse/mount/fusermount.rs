@@ -1,7 +1,7 @@
 //! Mounts as an ordinary user: the set-user-id program fusermount3 mounts and passes the device.
 //!
-//! It sends the device over a socket, which is its standard input, so that no descriptor has to be inherited by number.
-//! Its stderr becomes a warning or the error.
+//! The device arrives over a socket, which is the standard input of fusermount3, so that no descriptor has to be
+//! inherited by number. The stderr of fusermount3 becomes a warning or the error.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -20,7 +20,7 @@ use zarr_format::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
 
-/// Mounts and returns the device; `Denied` with the program's message if it fails.
+/// Mounts with fusermount3 and returns the FUSE device; fails with `Denied` and the message of fusermount3.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     if !Path::new(DEVICE).exists() {
         return Err(missing_device());
@@ -47,7 +47,7 @@ fn socket_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Starts fusermount3, which sends the device over `socket`.
+/// Starts fusermount3, which sends the FUSE device over `socket`.
 fn start(request: &MountRequest, socket: OwnedFd) -> Result<Child> {
     let program = find()?;
     Command::new(&program)
@@ -63,7 +63,7 @@ fn start(request: &MountRequest, socket: OwnedFd) -> Result<Child> {
         .map_err(|error| Error::os(program.display(), error))
 }
 
-/// Detaches the mount at `path`.
+/// Detaches the mount at `path` with fusermount3.
 pub(super) fn unmount(path: &Path) -> Result<()> {
     let program = find()?;
     let end = Command::new(&program)
@@ -76,20 +76,20 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
         return Ok(());
     }
     let mut why = message(&end.stderr);
-    // The caller has found the mount in the kernel's table, so this message means that it belongs to another user.
+    // The mount is in the kernel's mount table, so this message of fusermount3 means that it belongs to another user.
     if why.contains("not found in /etc/mtab") {
         why = "mounted by another user; unmount it as that user or as root".to_string();
     }
     Err(refused(path, why))
 }
 
-/// Returns the program's stderr as one line.
+/// Returns the stderr of fusermount3 as one line.
 fn message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     text.trim().replace('\n', "; ")
 }
 
-/// Adds the hint to permission errors; other messages explain themselves.
+/// Appends a hint to a message about missing permissions; other messages need none.
 fn with_hint(message: String) -> String {
     if message.contains("/dev/fuse: Permission denied") {
         return format!("{message}; run 'chmod 666 {DEVICE}' as root; {HINT}");
@@ -111,7 +111,7 @@ fn refused(path: &Path, mut message: String) -> Error {
 
 fn find() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // systemd does not set PATH for mounts.
+    // systemd does not set PATH for mount units, so the usual directories are searched too.
     let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
     let folders = std::env::split_paths(&path).chain(usual);
     let mut paths = folders
@@ -123,7 +123,8 @@ fn find() -> Result<PathBuf> {
     })
 }
 
-/// Returns the mount options; a comma or backslash in the source is escaped, or it would end the option.
+/// Returns the value of fusermount3's -o option. A comma or backslash in the source is escaped, since a comma would end
+/// the source.
 fn options(request: &MountRequest) -> String {
     let source = request.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut options = format!("fsname={source},subtype=zarrfs,nosuid,nodev,default_permissions");
@@ -143,7 +144,7 @@ fn options(request: &MountRequest) -> String {
     options
 }
 
-/// Returns the descriptor received over `socket`, or `None` if the socket is closed first.
+/// Returns the descriptor that arrives over `socket`, or `None` if the other end closes the socket first.
 fn receive(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,9 +1,9 @@
 //! Checks whether the daemon of a mount answers; aborts the connection if not.
 //!
-//! A daemon answers statfs at once, without its store; if the daemon is gone, the kernel returns an error. Neither
-//! happens if the daemon was stopped, or was killed but cannot end: its connection stays open, and each access to the
-//! mount blocks forever. So each query runs in its own thread, which may be abandoned. A reply does not guarantee the
-//! next one, since the daemon may be stopped in between: each query has its own time limit.
+//! A daemon answers statfs at once, without its store; if the daemon is gone, the kernel returns an error. But a daemon
+//! that was stopped, or was killed and cannot end, does neither: its connection stays open, and each access to the
+//! mount blocks forever. So each query runs in its own thread, which may be abandoned. The daemon may be stopped
+//! between two queries, so each query has its own time limit.
 
 use std::fs;
 use std::io;
@@ -19,21 +19,21 @@ use rustix::process;
 
 use super::mountinfo::{Device, Mounted};
 
-/// Time limit of a mount's answer, which needs no store.
+/// Time limit for a daemon's answer to a query, for which it needs no request to the store.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The state of a mount's daemon.
+/// Whether the daemon of a mount answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The daemon answers, or the kernel returned an error about something else.
+    /// The daemon answers, or the query failed for a reason other than a missing daemon.
     Answers,
-    /// The daemon is gone.
+    /// The daemon has ended.
     Gone,
-    /// No answer within the time limit.
+    /// The daemon has not answered within the time limit.
     Silent,
 }
 
-/// Runs a query in its own thread; the receiver gets the answer, however late.
+/// Runs a query in its own thread; the returned receiver gets the answer, however late.
 pub fn run_query<T: Send + 'static>(
     query: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Receiver<T>> {
@@ -41,13 +41,13 @@ pub fn run_query<T: Send + 'static>(
     thread::Builder::new()
         .name("zarrfs-question".to_string())
         .spawn(move || {
-            // The receiver is gone if the answer is late.
+            // The result is ignored: nobody receives an answer that is too late.
             let _ = sender.send(query());
         })?;
     Ok(answer)
 }
 
-/// Queries the mount at `path`, for at most `limit`.
+/// Asks the daemon of the mount at `path` for an answer, for at most `limit`.
 pub fn query(path: &Path, limit: Duration) -> Liveness {
     let path = path.to_path_buf();
     let Ok(answer) = run_query(move || rustix::fs::statfs(&path).map_err(io::Error::from)) else {
@@ -60,7 +60,7 @@ pub fn query(path: &Path, limit: Duration) -> Liveness {
     }
 }
 
-/// Whether an error means that the daemon of a mount is gone.
+/// Whether an error of the kernel means that the daemon of a mount has ended.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -68,13 +68,13 @@ pub fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Returns the kernel's folder of a connection, which a container may not have.
+/// Returns the directory of a FUSE connection in /sys; it does not exist in some containers.
 pub fn connection(device: Device) -> PathBuf {
     Path::new("/sys/fs/fuse/connections").join(device.minor.to_string())
 }
 
-/// Aborts the connection of a mount: the kernel fails all its requests, including pending ones. An ordinary user needs
-/// the kernel's folder of connections for that, which a container may lack.
+/// Aborts the connection of a mount: the kernel fails all its requests, also pending ones. Without root this needs
+/// /sys/fs/fuse/connections, which some containers do not have.
 pub fn abort(mounted: &Mounted) -> io::Result<()> {
     if process::geteuid().is_root() {
         return end_by_force(&mounted.path);
@@ -82,7 +82,7 @@ pub fn abort(mounted: &Mounted) -> io::Result<()> {
     fs::write(connection(mounted.device).join("abort"), "1")
 }
 
-/// Unmounts with MNT_FORCE, which aborts the connection first; the mount stays if programs use it.
+/// Aborts a connection by unmounting with MNT_FORCE; if programs still use the mount, it stays mounted.
 fn end_by_force(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::BUSY) => Ok(()),

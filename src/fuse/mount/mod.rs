@@ -23,50 +23,50 @@ pub mod liveness;
 pub mod mountinfo;
 pub mod mountpoint;
 
-/// The hint that follows the error if this process may not mount.
+/// Hint in errors of a process that may not mount.
 const HINT: &str =
     "for containers, Slurm and WSL see 'man 7 zarrfs'; 'zarrfs cp', 'cat' and 'info' need no mount";
 
-/// The FUSE device of the kernel.
 pub(super) const DEVICE: &str = "/dev/fuse";
 
-/// The parameters of a mount; `nosuid` and `nodev` are always in force.
+/// The parameters of a mount. `nosuid` and `nodev` are always set.
 #[derive(Clone, Debug, Default)]
 pub struct MountRequest {
-    /// The source in the mount table.
+    /// The source of the mount, as the mount table shows it.
     pub source: String,
     /// The mountpoint: absolute, without symbolic links.
     pub path: PathBuf,
     /// Whether other users may use the mount.
     pub allow_other: bool,
-    /// Other mount flags.
+    /// The mount flags.
     pub flags: Flags,
 }
 
-/// Mount flags that the kernel keeps.
+/// Flags of a mount that the kernel enforces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
-    /// The mount is read-only.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Files cannot be executed.
+    /// Whether files cannot be executed.
     pub noexec: bool,
-    /// Reads do not change access times.
+    /// Whether reads leave access times unchanged.
     pub noatime: bool,
-    /// Writes are synchronous.
+    /// Whether writes are synchronous.
     pub sync: bool,
-    /// Changes of directories are synchronous.
+    /// Whether changes of directories are synchronous.
     pub dirsync: bool,
 }
 
-/// A connection to the kernel, and its mountpoint.
+/// An open FUSE device, and the mount that it belongs to.
 pub struct Connection {
-    /// The open device; reads return requests.
+    /// The FUSE device: reads return the kernel's requests.
     pub device: OwnedFd,
-    /// The mount; `None` if another program mounted it.
+    /// The mount; `None` if another program mounted the device, and unmounts it.
     pub dir: Option<MountedDir>,
 }
 
-/// Mounts; `Denied` if this user may not mount, `NotFound` if /dev/fuse or fusermount3 is missing.
+/// Mounts a FUSE file system. Fails with `Denied` if this user may not mount, and with `NotFound` if /dev/fuse or
+/// fusermount3 is missing.
 pub fn mount(request: &MountRequest) -> Result<Connection> {
     let device = if process::geteuid().is_root() {
         mount_as_root(request)?
@@ -87,7 +87,7 @@ pub fn mount(request: &MountRequest) -> Result<Connection> {
     })
 }
 
-/// Mounts as root, with mount(2), and returns the device; `Denied` if root may not mount here.
+/// Mounts with mount(2) as root, and returns the FUSE device; fails with `Denied` if root may not mount here.
 fn mount_as_root(request: &MountRequest) -> Result<OwnedFd> {
     let device = open_device()?;
     let options = kernel_options(&device, request);
@@ -113,7 +113,7 @@ fn mount_as_root(request: &MountRequest) -> Result<OwnedFd> {
     }
 }
 
-/// Returns the text options of the kernel's FUSE; the source is a separate argument.
+/// Returns the options for mount(2) in the text form of the kernel's FUSE, without the source, which is an argument.
 fn kernel_options(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
@@ -137,7 +137,7 @@ fn kernel_flags(request: Flags) -> MountFlags {
     flags
 }
 
-/// Takes over file descriptor `number` of this process, which a privileged program has mounted.
+/// Takes over the FUSE device that a privileged program has mounted and passed to this process as descriptor `number`.
 pub fn take_over(number: i32) -> Result<Connection> {
     let taken = process::pidfd_open(process::getpid(), process::PidfdFlags::empty())
         .and_then(|own| process::pidfd_getfd(own, number, process::PidfdGetfdFlags::empty()));
@@ -145,7 +145,7 @@ pub fn take_over(number: i32) -> Result<Connection> {
     Ok(Connection { device, dir: None })
 }
 
-/// Opens the device.
+/// Opens /dev/fuse.
 fn open_device() -> Result<OwnedFd> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Ok(device.into()),
@@ -166,7 +166,7 @@ fn is_missing(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// Returns the error of a missing device.
+/// Returns the error for a missing /dev/fuse.
 fn missing_device() -> Error {
     Error::new(
         Kind::NotFound,
@@ -177,17 +177,17 @@ fn missing_device() -> Error {
     )
 }
 
-/// A mount of this process; it is unmounted on drop, however the program ends.
+/// A mount of this process, which is unmounted when this value is dropped.
 ///
-/// A mount is identified by its device number, never by its path alone: a mount of another file system is left alone.
-/// Unmounting is lazy, so a program that still uses the mount cannot keep it in the tree.
+/// The mount is identified by its device number, not by its path, so that a mount of another file system is never
+/// unmounted. Unmounting is lazy: it works even if a program still uses the mount.
 #[derive(Debug)]
 pub struct MountedDir {
     device: Device,
     is_gone: AtomicBool,
 }
 
-/// Detaches the mount of a line in the mount table.
+/// Detaches a mount from the directory tree.
 pub fn unmount_at(mounted: &Mounted) -> Result<()> {
     if !process::geteuid().is_root() {
         return fusermount::unmount(&mounted.path);
@@ -209,12 +209,12 @@ impl MountedDir {
         self.device
     }
 
-    /// Records that the kernel has ended the mount: its device number may be reused by a mount that is not ours.
+    /// Records that the kernel has ended the mount, so that it is not unmounted: its device number may be reused.
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
 
-    /// Detaches the mount, wherever it was moved; does nothing if it is already gone.
+    /// Detaches the mount, even if it was moved to another path; does nothing if the mount has already ended.
     pub fn unmount(&self) -> Result<()> {
         if self.is_gone.swap(true, Relaxed) {
             return Ok(());
@@ -223,7 +223,8 @@ impl MountedDir {
             if mounted.device != self.device || !mounted.is_ours() {
                 continue;
             }
-            // A mount over this one is not ours to remove; our end of the connection closes anyway.
+            // Another file system over this mount cannot be removed, so the mount stays in the tree; the connection
+            // closes anyway.
             match mountinfo::top_at(&mounted.path)? {
                 Some(top) if top.device == self.device => unmount_at(&mounted)?,
                 _ => log::warn!(

@@ -10,26 +10,27 @@ use std::path::{Path, PathBuf};
 
 use zarr_format::error::{Error, Result};
 
-/// The file system type of our mounts.
+/// The file system type of zarrfs mounts.
 pub const TYPE: &str = "fuse.zarrfs";
 
-/// The device number of a mounted file system: `st_dev` of its files, the name of its connection and its bdi.
+/// The device number of a mounted file system: `st_dev` of its files, also the name of its FUSE connection and of its
+/// bdi (/sys/class/bdi).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// 0 for file systems without a block device.
+    /// The major number: 0 for file systems without a block device, such as FUSE.
     pub major: u32,
-    /// Distinguishes mounts.
+    /// The minor number, which distinguishes file systems without a block device.
     pub minor: u32,
 }
 
 impl Device {
-    /// Returns the `st_dev` of the file system's files.
+    /// Returns major and minor number in one, as `st_dev` of the file system's files has them.
     pub fn number(self) -> u64 {
         rustix::fs::makedev(self.major, self.minor)
     }
 }
 
-/// A line of the mount table.
+/// A mounted file system: a line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     id: u64,
@@ -40,12 +41,12 @@ pub struct Mounted {
     pub path: PathBuf,
     /// The file system type, such as `fuse.zarrfs`.
     pub kind: String,
-    /// The source argument of mount(2).
+    /// The source of the mount, the first argument of mount(2).
     pub source: OsString,
 }
 
 impl Mounted {
-    /// Whether the file system is a zarrfs mount.
+    /// Whether the mounted file system is zarrfs.
     pub fn is_ours(&self) -> bool {
         self.kind == TYPE
     }
@@ -79,7 +80,8 @@ fn parse(table: &[u8]) -> Vec<Mounted> {
         .collect()
 }
 
-/// Parses `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`: optional fields end with a dash.
+/// Parses a line such as `36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw`, in which a dash ends the optional
+/// fields.
 fn parse_line(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = number(fields.next()?)?;

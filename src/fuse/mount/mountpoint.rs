@@ -1,8 +1,8 @@
 //! Checks and prepares a mountpoint.
 //!
-//! Nothing here blocks on a file system whose daemon is gone: such a mount of ours is detached first. A mountpoint
-//! inside its own store, or a store below the mountpoint, would make the daemon wait for itself. Both are refused, by
-//! path and by inode, since a bind mount may show the same folder under another path.
+//! Nothing here blocks on a zarrfs mount whose daemon has ended: such a mount is detached first. A mountpoint inside
+//! its own store, or a store below the mountpoint, is refused, because the daemon would wait for itself. Both are
+//! compared by path and by inode, since a bind mount may show the same folder under another path.
 
 use std::fs;
 use std::fs::Metadata;
@@ -15,12 +15,13 @@ use super::mountinfo::Mounted;
 use super::{liveness, mountinfo, unmount_at};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Checks `dir` and returns its absolute path without symbolic links.
+/// Checks the mountpoint `dir`, and returns its absolute path without symbolic links.
 ///
-/// `store` is the mounted folder or archive, if it is local.
+/// `store` is the path of the mounted folder or archive, if it is local.
 ///
-/// `NotFound`, `NotADirectory`, `Exists` if a store is already mounted there, `Unavailable` if a mount there does not
-/// answer, `NotEmpty` unless `nonempty`, `Invalid` if the store is inside the mountpoint or the reverse.
+/// Fails with `NotFound` or `NotADirectory`; with `Exists` if a store is already mounted there, `Unavailable` if a
+/// mount there does not answer, `NotEmpty` unless `nonempty`, and `Invalid` if the store is inside the mountpoint or
+/// the reverse.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
     let path = resolve(dir).map_err(|error| match error.kind() {
         Kind::NotFound => {
@@ -52,13 +53,13 @@ pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathB
     Ok(path)
 }
 
-/// Fails if the folder given to `option`, which may not exist yet, is in `dir`.
+/// Fails if `folder`, the value of `option`, is in `dir`. The folder need not exist yet.
 pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Result<()> {
-    // `prepare` refuses a directory that cannot be resolved.
+    // A mountpoint that cannot be resolved is not checked here, since `prepare` refuses it.
     let Ok(dir) = resolve(dir) else {
         return Ok(());
     };
-    // Resolves links in the part of the path that exists.
+    // Symbolic links are resolved in the leading part of the path that exists.
     let resolved = folder.ancestors().find_map(|existing| {
         let resolved = fs::canonicalize(existing).ok()?;
         Some(resolved.join(folder.strip_prefix(existing).ok()?))
@@ -70,7 +71,7 @@ pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Res
     Ok(())
 }
 
-/// Returns the path without symbolic links, even for a mount whose daemon is gone.
+/// Resolves the symbolic links of a path, also if it is a mountpoint whose daemon has ended.
 pub fn resolve(dir: &Path) -> Result<PathBuf> {
     let resolved = match fs::canonicalize(dir) {
         Err(error) if liveness::is_gone(&error) => {
@@ -87,11 +88,11 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
     resolved.map_err(|error| about(dir, error))
 }
 
-/// Detaches our mounts at `path` whose daemon is gone. `Unavailable` if a mount does not answer: its daemon may be
-/// alive.
+/// Detaches zarrfs mounts at `path` whose daemons have ended. Fails with `Unavailable` if a mount does not answer,
+/// since its daemon may be alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // The mount is not queried with stat, which the kernel may answer from its cache.
+        // The query is statfs, since the kernel may answer stat from its cache, without the daemon.
         match liveness::query(path, ANSWER_TIMEOUT) {
             Liveness::Answers => break,
             Liveness::Gone => {
@@ -147,7 +148,7 @@ fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
     Err(Error::invalid(display(dir), text))
 }
 
-/// Whether `path` is `root` or below it.
+/// Whether `path` is `root` or below it, compared by path and by inode.
 fn is_within(path: &Path, root: &Path) -> bool {
     if path.starts_with(root) {
         return true;

@@ -1,7 +1,8 @@
 //! Stores inode entries by number and by name.
 //!
-//! A known name costs an entry, its bytes, and a number in each of two tables that shrink when entries are removed: at
-//! most 200 bytes for a name of ordinary length. An entry that has lost its name remembers it.
+//! A known name costs an entry, its bytes, and an inode number in each of two tables that shrink when entries are
+//! removed: at most 200 bytes for a name of ordinary length. The entry of an inode that has lost its name still has
+//! that name.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
@@ -10,26 +11,26 @@ use hashbrown::HashTable;
 
 use zarrfs_store::EntryKind;
 
-/// The entry of an inode.
+/// What is known about an inode.
 pub(super) struct InodeEntry {
     ino: u64,
-    /// The directory and the name of the inode, or its last ones if `is_named` is not set.
+    /// Directory and name of the inode, or the last ones if the name was removed (`is_named`).
     parent: u64,
     name: Box<[u8]>,
-    /// The content found by the last lookup; `None` if it is unknown.
+    /// Content number (it identifies the file behind the name) that the last lookup found; `None` if it is unknown.
     pub(super) content: Option<NonZeroU64>,
-    /// The kernel's lookup count.
+    /// The kernel's lookup count of the inode.
     pub(super) lookups: u64,
-    /// Number of entries whose names are in this directory.
+    /// Number of named entries in this directory.
     pub(super) children: u32,
     is_named: bool,
-    /// The kind found by the last lookup.
+    /// File type that the last lookup found.
     pub(super) kind: EntryKind,
-    /// The lengths in the attributes that the kernel got.
+    /// File lengths that were sent to the kernel.
     pub(super) lengths: Lengths,
 }
 
-/// The lengths of one inode that were sent to the kernel. The kernel may ignore either of two overlapping replies, so
+/// File lengths of one inode that were sent to the kernel. The kernel may ignore either of two overlapping replies, so
 /// it certainly has a length only if all replies had that length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lengths {
@@ -38,14 +39,14 @@ pub(super) enum Lengths {
     None,
     /// All replies had this length.
     One(u64),
-    /// All replies had this length, and an open relies on it.
+    /// All replies had this length, and an open relies on the kernel having it.
     Kept(u64),
     /// Replies had different lengths.
     Several,
 }
 
 impl Lengths {
-    /// Records a length that was sent to the kernel; returns whether an open relies on another length.
+    /// Records a length that is sent to the kernel; returns whether an open relies on the kernel having another length.
     pub(super) fn add(&mut self, length: u64) -> bool {
         match *self {
             Lengths::None => *self = Lengths::One(length),
@@ -59,7 +60,7 @@ impl Lengths {
         false
     }
 
-    /// Whether all replies had this length; if so, records that an open relies on it.
+    /// Whether all replies had this length. If so, records that an open relies on the kernel having it.
     pub(super) fn keep(&mut self, length: u64) -> bool {
         let is_one = matches!(*self, Lengths::One(known) | Lengths::Kept(known) if known == length);
         if is_one {
@@ -70,12 +71,11 @@ impl Lengths {
 }
 
 impl InodeEntry {
-    /// Returns the directory and the name, or the last ones.
+    /// Returns the directory and the name of the inode, or the last ones if the name was removed.
     pub(super) fn last_name(&self) -> (u64, &[u8]) {
         (self.parent, &self.name)
     }
 
-    /// Whether the inode has a name.
     pub(super) fn is_named(&self) -> bool {
         self.is_named
     }
@@ -85,22 +85,23 @@ impl InodeEntry {
     }
 }
 
-/// The entries of all inodes.
+/// The entries of all inodes, found by number or by name.
 #[derive(Default)]
 pub(super) struct EntryTable {
     entries: HashTable<Box<InodeEntry>>,
-    /// Inode numbers by name; the names are compared in the entries.
+    /// Inode numbers by the hash of directory and name; the names themselves are in the entries.
     by_name: HashTable<u64>,
 }
 
-/// Returns the hash of a name in a directory.
+/// Returns the hash of a directory's inode number and a name in it.
 pub(super) fn hash_of(parent: u64, name: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (parent, name).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Returns the hash of an inode number. Numbers have 31 bits, but the table uses the upper bits of a hash.
+/// Returns the hash of an inode number. It spreads the 31 bits of the number, since the table uses the upper bits of
+/// hashes.
 fn spread(ino: u64) -> u64 {
     ino.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -110,7 +111,7 @@ fn find(entries: &HashTable<Box<InodeEntry>>, ino: u64) -> Option<&InodeEntry> {
     found.map(Box::as_ref)
 }
 
-/// Returns the hash of the name of an entry.
+/// Returns the hash of the directory and the name of an inode.
 fn name_hash(entries: &HashTable<Box<InodeEntry>>, ino: u64) -> u64 {
     find(entries, ino).map_or(0, |entry| hash_of(entry.parent, &entry.name))
 }
@@ -129,7 +130,7 @@ impl EntryTable {
         self.entries.len()
     }
 
-    /// Returns the inode that has a name.
+    /// Returns the inode with this name in a directory.
     pub(super) fn named(&self, parent: u64, name: &[u8]) -> Option<u64> {
         let is_it = |ino: &u64| {
             let entry = self.get(*ino);
@@ -138,7 +139,7 @@ impl EntryTable {
         self.by_name.find(hash_of(parent, name), is_it).copied()
     }
 
-    /// Gives an unnamed inode a free name; adds its entry if it has none.
+    /// Gives a name to an inode that has none. The name must be free; the inode's entry is added if it is missing.
     pub(super) fn add_name(&mut self, ino: u64, parent: u64, name: &[u8]) {
         match self.get_mut(ino) {
             Some(entry) => {
@@ -152,7 +153,7 @@ impl EntryTable {
             .insert_unique(hash, ino, |&ino| name_hash(entries, ino));
     }
 
-    /// Adds the entry of the root, which has no name.
+    /// Adds the entry of the root directory, which has no name.
     pub(super) fn add_root(&mut self, ino: u64) {
         self.add_entry(ino, 0, b"");
     }
@@ -173,7 +174,7 @@ impl EntryTable {
             .insert_unique(spread(ino), Box::new(entry), |entry| spread(entry.ino));
     }
 
-    /// Removes a name; returns its inode.
+    /// Removes a name in a directory; returns the inode that had the name.
     pub(super) fn take_name(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         let entries = &self.entries;
         let is_it = |ino: &u64| find(entries, *ino).is_some_and(|entry| entry.has(parent, name));
@@ -190,7 +191,7 @@ impl EntryTable {
         Some(ino)
     }
 
-    /// Removes an entry whose name was removed before.
+    /// Removes the entry of an inode whose name was already removed.
     pub(super) fn remove(&mut self, ino: u64) {
         let found = self
             .entries
@@ -204,8 +205,8 @@ impl EntryTable {
         }
     }
 
-    /// Returns the memory of the tables and entries, for an allocator with 8 bytes of overhead for each block and
-    /// 16-byte rounding.
+    /// Returns the memory of the tables and entries in bytes, for an allocator with 8 bytes of overhead for each block
+    /// and 16-byte rounding.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let block = |bytes: usize| (bytes + 8).next_multiple_of(16).max(32);
@@ -216,7 +217,7 @@ impl EntryTable {
     }
 }
 
-/// Whether a table has a far larger capacity than it needs. Small tables never shrink.
+/// Whether a hash table has far more capacity than it needs; small tables never shrink.
 pub(super) fn is_sparse(len: usize, capacity: usize) -> bool {
     capacity > 1024 && len < capacity / 8
 }

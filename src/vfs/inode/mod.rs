@@ -1,10 +1,10 @@
 //! Numbers the inodes that the kernel knows, by name.
 //!
-//! An inode is one content: all of its handles have the same content, and a name that gets another content gets another
-//! inode. An inode has an entry with the kernel's lookup count, and the entry is dropped when the count is zero. Its
-//! number is a 31-bit hash of directory and name, or the next free number if that is taken: a listing needs no memory
-//! for it, and most files have the same number after a remount. The directories of the last lookups are cached as the
-//! view resolved them.
+//! An inode stands for one file: all of its handles have that file open, and a name that gets another file gets another
+//! inode. The entry of an inode has the kernel's lookup count, and is dropped when the count is zero. The inode number
+//! is a 31-bit hash of directory and name, or the next free number: so a listing needs no memory for inodes, and most
+//! files have the same number after a remount. The directories of the last lookups are cached in the form that the view
+//! returned.
 
 use std::sync::Arc;
 
@@ -27,21 +27,21 @@ mod tests;
 pub struct Ino(pub u64);
 
 impl Ino {
-    /// The root of the mount.
+    /// Inode number of the mount's root.
     pub const ROOT: Ino = Ino(1);
 }
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct NameIn<'a> {
-    /// The directory.
+    /// Inode number of the directory.
     pub parent: Ino,
-    /// The name.
+    /// The name in the directory.
     pub name: &'a [u8],
 }
 
 impl<'a> NameIn<'a> {
-    /// Returns a name in a directory.
+    /// Builds a name in the directory `parent`.
     pub fn new(parent: Ino, name: &'a [u8]) -> NameIn<'a> {
         NameIn { parent, name }
     }
@@ -52,22 +52,22 @@ pub struct Inodes {
     state: Mutex<InodeTable>,
 }
 
-/// A directory for lookups of its children.
+/// A directory in which names are to be looked up.
 pub enum DirLookup {
-    /// The resolved directory.
+    /// The directory in the form that the view returned for it.
     Resolved(Arc<ViewDir>),
-    /// The path of the directory, which is not resolved yet, and the count of changes for `cache_dir`.
+    /// The path of a directory that the view has not returned yet, and the number of removed names, for `cache_dir`.
     Path(Key, u64),
 }
 
-/// The state of an inode.
+/// Facts about an inode.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeState {
     /// Whether the inode is a directory.
     pub is_directory: bool,
     /// Whether the inode has a name.
     pub is_named: bool,
-    /// Whether the inode has handles.
+    /// Whether the inode has open handles.
     pub is_open: bool,
 }
 
@@ -76,11 +76,11 @@ pub struct InodeState {
 pub enum Binding {
     /// The handle was added.
     Added,
-    /// The inode is open with another content.
+    /// Not added: the inode is open with another file.
     Different,
-    /// The inode is not open, and lookups have found another content.
+    /// Not added: the inode is not open, and the last lookup found another file.
     Replaced,
-    /// The content is open as another inode of this name.
+    /// Not added: the file is open as another inode with the same name.
     Elsewhere,
 }
 
@@ -91,7 +91,7 @@ impl Default for Inodes {
 }
 
 impl Inodes {
-    /// Builds a table with the root in it.
+    /// Builds a table that contains only the root.
     pub fn new() -> Inodes {
         Inodes {
             state: Mutex::new(InodeTable::new()),
@@ -102,23 +102,26 @@ impl Inodes {
         self.state.lock()
     }
 
-    /// Returns the path of an inode. `Changed` if it was forgotten, or if its name or an ancestor's name was removed.
+    /// Returns the path of an inode. Fails with `Changed` if the kernel has forgotten the inode, or if its name or the
+    /// name of a directory above it was removed.
     pub fn path(&self, ino: Ino) -> Result<Key> {
         self.lock().path(ino)
     }
 
-    /// Like `path`; an inode without a name has its last path.
+    /// Returns the path of an inode, with its last name if the name was removed. Fails with `Changed` if the name of a
+    /// directory above it was removed.
     pub fn last_path(&self, ino: Ino) -> Result<Key> {
         self.lock().last_path(ino)
     }
 
-    /// Returns the path by which the kernel reached an inode: the last names of the inode and its ancestors, removed or
-    /// not.
+    /// Returns the path by which the kernel reached an inode: the last names of the inode and of the directories above
+    /// it, even if they were removed.
     pub fn walked_path(&self, ino: Ino) -> Result<Key> {
         self.lock().walked_path(ino)
     }
 
-    /// Returns the parent directory of an inode, or its last one; the root and unknown inodes are their own parents.
+    /// Returns the directory of an inode, or the last one if its name was removed. The root and unknown inodes are
+    /// their own parents.
     pub fn parent(&self, ino: Ino) -> Ino {
         match self.lock().last_name(ino) {
             Ok((parent, _)) if ino != Ino::ROOT => Ino(parent),
@@ -126,7 +129,7 @@ impl Inodes {
         }
     }
 
-    /// Returns the state of an inode.
+    /// Returns facts about an inode.
     pub fn state(&self, ino: Ino) -> InodeState {
         let state = self.lock();
         InodeState {
@@ -137,8 +140,8 @@ impl Inodes {
     }
 
     /// Whether the attributes that were found under the name of an inode may be sent to the kernel as the inode's. If
-    /// the inode is not open, they may be of another content; the inode is then marked as `MIXED`, and the next lookup
-    /// gives the name another inode.
+    /// the inode is not open, they may be sent even if the name has another file by now; then the next lookup gives the
+    /// name another inode.
     pub fn can_show(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         if !state.is_a(ino.0, attr.kind) {
@@ -153,7 +156,8 @@ impl Inodes {
         !state.open.is_open(ino.0)
     }
 
-    /// Returns a directory as the view resolved it, or its path if it is not resolved yet. Fails as `path` does.
+    /// Returns a directory in the form that the view returned for it, or its path if that is not cached. Fails with
+    /// `Changed` if the directory has no path any more.
     pub fn dir(&self, ino: Ino) -> Result<DirLookup> {
         let mut state = self.lock();
         if let Some(dir) = state.dirs.get(&ino.0) {
@@ -162,7 +166,7 @@ impl Inodes {
         Ok(DirLookup::Path(state.path(ino)?, state.changes))
     }
 
-    /// Caches a resolved directory, unless names have changed since its path was returned.
+    /// Caches a directory as the view returned it, unless names were removed since `dir` returned the path.
     pub fn cache_dir(&self, ino: Ino, dir: ViewDir, changes: u64) -> Arc<ViewDir> {
         let dir = Arc::new(dir);
         let mut state = self.lock();
@@ -172,7 +176,8 @@ impl Inodes {
         dir
     }
 
-    /// Returns the directory and the name of an inode, or `None` for the root. Fails as `path` does.
+    /// Returns the directory and the name of an inode, or `None` for the root. Fails with `Changed` if its name was
+    /// removed.
     pub fn name(&self, ino: Ino) -> Result<Option<(Ino, Box<[u8]>)>> {
         if ino == Ino::ROOT {
             return Ok(None);
@@ -185,7 +190,7 @@ impl Inodes {
         Ok(Some((Ino(parent), name.into())))
     }
 
-    /// Adds a new file with a new inode, a handle and a lookup of the kernel.
+    /// Adds a new inode for a file that was created, with a handle and one lookup of the kernel.
     pub fn create(&self, parent: Ino, name: &[u8], content: Option<u64>, fh: Fh) -> Ino {
         let mut state = self.lock();
         let ino = state.free_number(parent, name);
@@ -200,17 +205,17 @@ impl Inodes {
 
     /// Returns the inode number of a name for a listing, without adding an entry.
     ///
-    /// A lookup at this moment would assign the same number. Two names that the kernel does not know may have the same
-    /// hash: then `stat` of the name that is looked up second returns the next number, and not the listed one. That
-    /// takes a directory of tens of thousands of names, and affects 1 in 4,000 names in a directory of a million. To
-    /// avoid it, each listed name would need an entry.
+    /// A lookup at this moment would assign the same number. If two names that the kernel does not know have the same
+    /// hash, the name that is looked up second gets the next number, not the listed one. That takes a directory of tens
+    /// of thousands of names, and affects 1 in 4,000 names in a directory of a million. To avoid it, each listed name
+    /// would need an entry.
     pub fn number_of(&self, parent: Ino, name: &[u8]) -> Ino {
         let state = self.lock();
         let known = state.entries.named(parent.0, name);
         Ino(known.unwrap_or_else(|| state.free_number(parent, name)))
     }
 
-    /// Returns the inode of a name that has the attributes `attr`, and counts a lookup.
+    /// Returns the inode of a name that has the attributes `attr`, and counts a lookup of the kernel.
     pub fn look_up(&self, parent: Ino, name: &[u8], attr: &Attr) -> Ino {
         let mut state = self.lock();
         let ino = match state.choose(parent, name, attr) {
@@ -221,7 +226,8 @@ impl Inodes {
         Ino(ino)
     }
 
-    /// Like `look_up`; `None` if the inode of the name has another content.
+    /// Returns the inode of a name that has the attributes `attr`, and counts a lookup of the kernel. Returns `None` if
+    /// the inode that has the name stands for another file.
     pub fn look_up_same(&self, parent: Ino, name: &[u8], attr: &Attr) -> Option<Ino> {
         let mut state = self.lock();
         let ino = match state.choose(parent, name, attr) {
@@ -233,7 +239,7 @@ impl Inodes {
         Some(Ino(ino))
     }
 
-    /// Removes a name; programs that have the file open still use its inode.
+    /// Removes a name. Programs that have the file open continue to use its inode.
     pub fn unlink(&self, parent: Ino, name: &[u8]) {
         let mut state = self.lock();
         if let Some(ino) = state.remove_name(parent, name) {
@@ -242,7 +248,7 @@ impl Inodes {
         state.prune(parent.0);
     }
 
-    /// Moves an inode to another name; the inode that had that name loses it.
+    /// Moves an inode to another name; an inode that had that name loses it.
     pub fn rename(&self, from: NameIn<'_>, to: NameIn<'_>) {
         let mut state = self.lock();
         let old = state.remove_name(from.parent, from.name);
@@ -256,8 +262,8 @@ impl Inodes {
         state.prune(from.parent.0);
     }
 
-    /// Subtracts lookups from the kernel's count, and drops an entry without lookups and children. If the inode then
-    /// has no entry and no handle, calls `forgotten`, before another name can get the number. Otherwise the kernel may
+    /// Subtracts lookups from the kernel's lookup count, and drops the entry if no lookups and no children are left. If
+    /// the inode is not open either, calls `forgotten` before another name can get the number. Otherwise the kernel may
     /// still use the inode: FORGET also arrives for a lookup whose reply the kernel does not use.
     pub fn forget(&self, ino: Ino, count: u64, forgotten: impl FnOnce()) {
         let mut state = self.lock();
@@ -270,7 +276,8 @@ impl Inodes {
         }
     }
 
-    /// Adds a handle of a content, unless the inode has another content or the content is open as another inode.
+    /// Adds a handle of the file `content` to an inode, unless the inode stands for another file, or the file is open
+    /// as another inode of the same name.
     pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         let is_open = state.open.is_open(ino.0);
@@ -288,9 +295,9 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Adds a handle of a content that is not the one that lookups found, or that is open as another inode. The inode
-    /// is mixed (`is_mixed`) while it is open, and no lookup returns it afterwards. `Different` if the inode is open
-    /// with another content.
+    /// Adds a handle of a file that is not the one that lookups found, or that is open as another inode. While the
+    /// inode is open it counts as mixed (`is_mixed`), and no later lookup returns it. Returns `Different` if the inode
+    /// is open with another file.
     pub fn bind_mixed(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         if state.open.is_open(ino.0) && state.differs(ino.0, content) {
@@ -302,20 +309,21 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Whether the kernel may have attributes of a content that is not the content of the handles. Reads must then not
-    /// rely on the kernel's length, since a reply with the wrong length may arrive after the reply with the right one.
+    /// Whether the kernel may have attributes of another file than the one that the inode is open with. Then reads must
+    /// not rely on the kernel's length, since the reply with the wrong length may arrive last.
     pub fn is_mixed(&self, ino: Ino) -> bool {
         self.lock().open.is_mixed(ino.0)
     }
 
-    /// Records a length that the kernel is about to get; returns whether an open relies on another length.
+    /// Records a length that the kernel is about to get; returns whether an open relies on the kernel having another
+    /// length.
     pub fn record_length(&self, ino: Ino, length: u64) -> bool {
         let mut state = self.lock();
         let entry = state.entries.get_mut(ino.0);
         entry.is_some_and(|entry| entry.lengths.add(length))
     }
 
-    /// Whether the kernel got this length for an inode and no other length; if so, records that an open relies on it.
+    /// Whether the kernel got this length for an inode, and no other. If so, records that an open relies on it.
     pub fn keep_length(&self, ino: Ino, length: u64) -> bool {
         let mut state = self.lock();
         let entry = state.entries.get_mut(ino.0);
@@ -337,7 +345,7 @@ impl Inodes {
         self.lock().open.handles(ino.0)
     }
 
-    /// Returns the other inodes that are open with the same content.
+    /// Returns the other inodes that are open with the same file.
     pub fn open_with_same_content(&self, ino: Ino) -> Vec<Ino> {
         let state = self.lock();
         let content = state.open.content(ino.0);
@@ -346,12 +354,12 @@ impl Inodes {
         others.map(|&other| Ino(other)).collect()
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of inodes that have an entry.
     pub fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Whether the table is empty; it always has the root.
+    /// Whether the table is empty, which it never is, since it contains the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

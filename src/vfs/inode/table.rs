@@ -1,8 +1,8 @@
-//! The tree of inode names: paths, added and removed names, and pruning of entries.
+//! Keeps the tree of inode names: builds paths, adds and removes names, drops entries.
 //!
-//! The kernel's lookups and child entries keep an entry alive. A name keeps its inode as long as its content stays the
-//! same. A name with another content gets another inode, and the old inode stays without a name: programs that have it
-//! open still see its pages and its length. A content that is open keeps the inode with which it was opened.
+//! An entry exists as long as the kernel's lookups or entries below it need it. A name keeps its inode as long as it
+//! has the same file. A name with another file gets another inode, and the old inode has no name any more: programs
+//! that have it open still see its pages and its length. A file that is open keeps the inode with which it was opened.
 
 use std::collections::HashMap;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -18,35 +18,34 @@ use crate::view::{Attr, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::{EntryKind, Key};
 
-/// The largest inode number. 32-bit programs get EOVERFLOW from `stat` and `readdir` for numbers above 32 bits, and
+/// The largest inode number: 32-bit programs get EOVERFLOW from `stat` and `readdir` for numbers above 32 bits, and
 /// some use signed numbers.
 const MAX_NUMBER: u64 = (1 << 31) - 1;
 
-/// Sentinel content: the kernel may have attributes of more than one content, so the inode differs from every content.
+/// Content number of an inode for which the kernel may have attributes of several files; it differs from every other.
 pub(super) const MIXED: u64 = u64::MAX;
 
-/// The inode for a name.
+/// Which inode a lookup returns for a name.
 pub(super) enum InodeChoice {
-    /// An existing inode.
+    /// This existing inode.
     Known(u64),
-    /// A new inode: the name has none.
+    /// A new inode, because the name has none.
     New,
-    /// A new inode: the current one has another content.
+    /// A new inode, because the inode of the name stands for another file.
     Split,
 }
 
-/// The state of `Inodes`.
+/// The data of `Inodes`, behind its lock.
 pub(super) struct InodeTable {
     pub(super) entries: EntryTable,
     pub(super) open: OpenInodes,
-    /// Directories as resolved by the view.
+    /// The last directories that were looked up, in the form that the view returned.
     pub(super) dirs: LruCache<u64, Arc<ViewDir>>,
-    /// Number of names removed from inodes: each may have changed the path of a directory.
+    /// Number of removed names; each removal may have changed the path of a cached directory.
     pub(super) changes: u64,
 }
 
 impl InodeTable {
-    /// Builds a table with the root in it.
     pub(super) fn new() -> InodeTable {
         let mut entries = EntryTable::default();
         entries.add_root(Ino::ROOT.0);
@@ -61,7 +60,7 @@ impl InodeTable {
         }
     }
 
-    /// Returns the path of an inode; `Changed` if it or an ancestor has no name.
+    /// Returns the path of an inode. Fails with `Changed` if the inode or a directory above it has no name.
     pub(super) fn path(&self, ino: Ino) -> Result<Key> {
         if self.is_named(ino) {
             self.last_path(ino)
@@ -70,20 +69,20 @@ impl InodeTable {
         }
     }
 
-    /// Returns the path of an inode, which may have lost its name: then with its last name. `Changed` if the inode is
-    /// unknown or an ancestor has no name.
+    /// Returns the path of an inode, with its last name if the name was removed. Fails with `Changed` if the inode is
+    /// unknown or a directory above it has no name.
     pub(super) fn last_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, InodeEntry::is_named)
     }
 
-    /// Returns the path of an inode from the last names of it and its ancestors, removed or not. `Changed` if one of
-    /// them is unknown.
+    /// Returns the path of an inode from the last names of the inode and of the directories above it, even if they were
+    /// removed. Fails with `Changed` if one of them is unknown.
     pub(super) fn walked_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, |_| true)
     }
 
-    /// Returns the path of an inode from its last name and its ancestors' last names; `Changed` if an ancestor is
-    /// unknown, or `count` is false for it.
+    /// Returns the path of an inode from the last names of the inode and of the directories above it. Fails with
+    /// `Changed` if a directory is unknown or `count` returns false for it.
     fn path_through(&self, ino: Ino, count: impl Fn(&InodeEntry) -> bool) -> Result<Key> {
         if ino == Ino::ROOT {
             return Ok(Key::root());
@@ -100,30 +99,28 @@ impl InodeTable {
         Key::new(names.join(&b'/'))
     }
 
-    /// Returns the directory and the name of an inode, or its last ones.
+    /// Returns the directory and the name of an inode, or the last ones if the name was removed.
     pub(super) fn last_name(&self, ino: Ino) -> Result<(u64, &[u8])> {
         let entry = self.entries.get(ino.0).ok_or_else(|| gone(ino))?;
         Ok(entry.last_name())
     }
 
-    /// Whether an inode has a name.
     pub(super) fn is_named(&self, ino: Ino) -> bool {
         let entry = self.entries.get(ino.0);
         entry.is_some_and(InodeEntry::is_named)
     }
 
-    /// Whether an inode is a directory.
     pub(super) fn is_directory(&self, ino: Ino) -> bool {
         self.is_a(ino.0, EntryKind::Directory)
     }
 
-    /// Whether an inode is of a kind. The kernel invalidates an inode that gets attributes of another kind.
+    /// Whether an inode is known with this file type: the kernel invalidates an inode whose type changes.
     pub(super) fn is_a(&self, ino: u64, kind: EntryKind) -> bool {
         let entry = self.entries.get(ino);
         entry.is_some_and(|entry| entry.kind == kind)
     }
 
-    /// Whether an inode has a known content that differs from `content`.
+    /// Whether an inode is known to stand for another file than `content`.
     pub(super) fn differs(&self, ino: u64, content: Option<u64>) -> bool {
         let known = self
             .open
@@ -133,13 +130,13 @@ impl InodeTable {
         known.zip(content).is_some_and(is_other)
     }
 
-    /// Returns the content that the last lookup of an inode found.
+    /// Returns the number of the file that the last lookup of an inode found.
     fn looked_up_content(&self, ino: u64) -> Option<u64> {
         let entry = self.entries.get(ino)?;
         entry.content.map(NonZeroU64::get)
     }
 
-    /// Records the content of an inode.
+    /// Records which file an inode stands for.
     pub(super) fn set_content(&mut self, ino: u64, content: Option<u64>) {
         if let Some(entry) = self.entries.get_mut(ino) {
             entry.content = content.and_then(NonZeroU64::new);
@@ -156,7 +153,7 @@ impl InodeTable {
         ino
     }
 
-    /// Gives an inode a name, and takes it from the inode that has it.
+    /// Gives a name to an inode; an inode that had the name loses it.
     pub(super) fn assign_name(&mut self, ino: u64, parent: Ino, name: &[u8]) {
         let owner = self.entries.named(parent.0, name);
         if owner == Some(ino) {
@@ -174,7 +171,7 @@ impl InodeTable {
         }
     }
 
-    /// Removes a name from its inode; returns the inode.
+    /// Removes a name in a directory; returns the inode that had the name.
     pub(super) fn remove_name(&mut self, parent: Ino, name: &[u8]) -> Option<u64> {
         let ino = self.entries.take_name(parent.0, name)?;
         self.changes += 1;
@@ -188,7 +185,7 @@ impl InodeTable {
         Some(ino)
     }
 
-    /// Drops an unused entry, and the ancestors that only it kept alive.
+    /// Drops an entry without lookups and children, and the entries above it that have no others.
     pub(super) fn prune(&mut self, ino: u64) {
         let mut waiting = vec![ino];
         while let Some(at) = waiting.pop() {
@@ -211,7 +208,7 @@ impl InodeTable {
         }
     }
 
-    /// Chooses the inode of a name that has the attributes `attr`.
+    /// Chooses the inode that a lookup returns for a name with the attributes `attr`.
     pub(super) fn choose(&self, parent: Ino, name: &[u8], attr: &Attr) -> InodeChoice {
         if let Some(ino) = self.open_as(parent, name, attr.content) {
             return InodeChoice::Known(ino);
@@ -225,7 +222,7 @@ impl InodeTable {
         }
     }
 
-    /// Returns the inode with which a content is open, if it has this name or last name.
+    /// Returns the inode with which a file is open, if this is the current or last name of the inode.
     fn open_as(&self, parent: Ino, name: &[u8], content: Option<u64>) -> Option<u64> {
         let mut open = self.open.with_content(content?).iter();
         let has_name = |ino: &&u64| {
@@ -235,7 +232,7 @@ impl InodeTable {
         open.find(has_name).copied()
     }
 
-    /// Whether a content is open as another inode with the name, or last name, of this one.
+    /// Whether a file is open as another inode that has, or had, the same name as `ino`.
     pub(super) fn is_open_elsewhere(&self, ino: Ino, content: Option<u64>) -> bool {
         let Ok((parent, name)) = self.last_name(ino) else {
             return false;
@@ -244,7 +241,7 @@ impl InodeTable {
         other.is_some_and(|other| other != ino.0)
     }
 
-    /// Assigns the inode `ino` to a name, and counts a lookup.
+    /// Gives a name to the inode `ino`, and counts a lookup of the kernel.
     pub(super) fn count_lookup(&mut self, ino: u64, parent: Ino, name: &[u8], attr: &Attr) {
         self.assign_name(ino, parent, name);
         if let Some(entry) = self.entries.get_mut(ino) {
@@ -255,61 +252,59 @@ impl InodeTable {
     }
 }
 
-/// The open inodes, and the content of their handles.
+/// The open inodes, and the file of their handles.
 ///
-/// All handles of an inode have one content, since the kernel's pages belong to the inode.
+/// All handles of an inode have the same file open, since the kernel's pages belong to the inode.
 #[derive(Default)]
 pub(super) struct OpenInodes {
     by_ino: HashMap<u64, OpenInode>,
-    /// Inodes by the content of their handles; usually one.
+    /// Open inodes by the number of their file; usually one inode for a file.
     by_content: HashMap<u64, SmallVec<[u64; 2]>>,
 }
 
-/// An inode with handles.
+/// An open inode.
 #[derive(Default)]
 struct OpenInode {
-    /// The content of all handles; `None` if it is unknown.
+    /// Number of the file that all handles have open; `None` if it is unknown.
     content: Option<u64>,
-    /// Whether the kernel may have attributes of a content that is not `content`.
+    /// Whether the kernel may have attributes of another file than the one that is open.
     is_mixed: bool,
     handles: SmallVec<[Fh; 2]>,
 }
 
 impl OpenInodes {
-    /// Whether an inode has handles.
     pub(super) fn is_open(&self, ino: u64) -> bool {
         self.by_ino.contains_key(&ino)
     }
 
-    /// Whether the kernel may have attributes of a content that is not the content of the handles.
+    /// Whether the kernel may have attributes of another file than the one that the inode is open with.
     pub(super) fn is_mixed(&self, ino: u64) -> bool {
         self.by_ino.get(&ino).is_some_and(|open| open.is_mixed)
     }
 
-    /// Records that the kernel may have attributes of a content that is not the content of the handles.
+    /// Records that the kernel may have attributes of another file than the one that the inode is open with.
     pub(super) fn mark_mixed(&mut self, ino: u64) {
         if let Some(open) = self.by_ino.get_mut(&ino) {
             open.is_mixed = true;
         }
     }
 
-    /// Returns the content of the handles of an inode, or `None` if it is unknown or the inode is not open.
+    /// Returns the number of the file that an inode is open with; `None` if it is unknown or the inode is not open.
     pub(super) fn content(&self, ino: u64) -> Option<u64> {
         self.by_ino.get(&ino)?.content
     }
 
-    /// Returns the inodes that are open with a content.
+    /// Returns the inodes that are open with this file.
     pub(super) fn with_content(&self, content: u64) -> &[u64] {
         self.by_content.get(&content).map_or(&[], |inos| inos)
     }
 
-    /// Returns the handles of an inode.
     pub(super) fn handles(&self, ino: u64) -> SmallVec<[Fh; 2]> {
         let open = self.by_ino.get(&ino);
         open.map(|open| open.handles.clone()).unwrap_or_default()
     }
 
-    /// Adds a handle.
+    /// Adds a handle of a file to an inode.
     pub(super) fn add(&mut self, ino: u64, fh: Fh, content: Option<u64>) {
         let open = self.by_ino.entry(ino).or_default();
         open.handles.push(fh);
@@ -321,7 +316,7 @@ impl OpenInodes {
         }
     }
 
-    /// Removes a handle.
+    /// Removes a handle from an inode.
     pub(super) fn remove(&mut self, ino: u64, fh: Fh) {
         let Some(open) = self.by_ino.get_mut(&ino) else {
             return;
@@ -347,12 +342,12 @@ impl OpenInodes {
     }
 }
 
-/// Returns the error of an inode whose name was removed; it makes the kernel walk the path again.
+/// Returns the error for an inode whose name was removed; on this error the kernel walks the path again.
 pub(super) fn nameless(ino: Ino) -> Error {
     Error::new(Kind::Changed, format!("inode {}", ino.0), "was deleted")
 }
 
-/// Returns the error of an inode that the kernel has forgotten.
+/// Returns the error for an inode that the kernel has forgotten.
 fn gone(ino: Ino) -> Error {
     Error::new(
         Kind::Changed,
