@@ -6,7 +6,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    // Only release builds contain the commit, so that a development build is not compiled again after each commit.
+    // Development builds have no commit, so that they are not compiled again after each commit.
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let text = match commit().filter(|_| is_release) {
         Some(commit) => format!("{version} ({commit})"),

@@ -74,10 +74,8 @@ pub struct MountArgs {
     /// Refuse changes, also with --cow or --write-through
     #[arg(short, long, help_heading = CHANGES)]
     pub read_only: bool,
-    /// Options of the connection to a remote store
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Options that select a version of an Icechunk repository
     #[command(flatten)]
     pub repository: RepositoryArgs,
     /// Memory limit of caches, such as 256M
@@ -228,7 +226,7 @@ pub struct HelperArgs {
     pub options: Vec<String>,
 }
 
-/// Arguments that name the changes directory of a command, or the mount that uses it.
+/// Arguments that name a changes directory or its mount.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
     /// Mountpoint, or a changes directory
@@ -239,7 +237,6 @@ pub struct PlaceArgs {
     /// moved. A moved store must have the keys that were changed; the changes belong to it from the next commit on.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Options of the connection to a remote store that is not mounted
     #[command(flatten)]
     pub remote: RemoteArgs,
 }
@@ -248,7 +245,6 @@ pub struct PlaceArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs status /mnt/data" "zarrfs status --json changes"))]
 pub struct StatusArgs {
-    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Print JSON
@@ -265,7 +261,6 @@ pub struct StatusArgs {
     "zarrfs diff --values 'repo?tag=v1' 'repo?branch=dev'   # Icechunk"
 ))]
 pub struct DiffArgs {
-    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Second store, to compare PLACE with
@@ -273,7 +268,6 @@ pub struct DiffArgs {
     /// PLACE is a store then too. Both are paths, URLs, or paths in a mount.
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
-    /// URLs below which the virtual chunks of the two repositories may be read
     #[command(flatten)]
     pub outside: VirtualChunkArgs,
     /// Compare only nodes, shapes and elements of two stores
@@ -297,7 +291,6 @@ pub struct DiffArgs {
     "zarrfs commit --to s3://bucket/new.zarr /mnt/data"
 ))]
 pub struct CommitArgs {
-    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Show what would be written, and conflicts; write nothing
@@ -320,7 +313,6 @@ pub struct CommitArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs discard /mnt/data tas" "zarrfs discard --all /mnt/data"))]
 pub struct DiscardArgs {
-    /// Mountpoint or changes directory, and the options of its store
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Path in the store: discard its changes and those below it
@@ -350,7 +342,6 @@ pub struct TreeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -367,7 +358,6 @@ pub struct LsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -388,7 +378,6 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -414,7 +403,6 @@ pub struct CpArgs {
     /// Its chunks are not compressed, and any Zarr library can read it.
     #[arg(long = "as", value_name = "VERSION", conflicts_with = "format", value_parser = target_named)]
     pub target: Option<&'static Target>,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -461,7 +449,6 @@ pub struct MapArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -482,7 +469,6 @@ pub struct PreviewArgs {
     /// Print the plane and its range as JSON, without a picture
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -535,7 +521,6 @@ pub struct CatArgs {
     /// Format of elements: text, npy, raw, cf.npy, ...
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -578,7 +563,6 @@ pub struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }

@@ -49,7 +49,7 @@ fn is_bare_form(args: &[OsString]) -> bool {
     }
 }
 
-/// Rewrites the command line to `zarrfs COMMAND`: `zarrfs STORE DIR` becomes `zarrfs mount STORE DIR`, for example.
+/// Rewrites the command line to `zarrfs COMMAND`.
 pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.len() == 1 {
         args.push("--help".into());
@@ -124,7 +124,7 @@ fn is_path(word: &OsStr) -> bool {
     Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/')
 }
 
-/// Whether an argument is more likely a misspelt command than a store: it resembles a command and is not a path or URL.
+/// Whether an argument looks like a misspelt command, not like the path or URL of a store.
 fn is_misspelt(word: &OsStr) -> bool {
     let names = command_names();
     let names = names.iter().map(String::as_str);

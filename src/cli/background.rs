@@ -38,7 +38,7 @@ const PARENT: &str = "ZARRFS_PARENT";
 /// contains a tab.
 const LINE_END: &str = "\t";
 
-/// First words of the line in which the daemon reports to its parent whether the mount is ready.
+/// First words of the line in which the daemon reports its start.
 const READY: &str = "ready";
 const FAILED: &str = "failed";
 
@@ -106,8 +106,7 @@ fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
     Ok((reader, child))
 }
 
-/// Returns the path of this program's executable. If the file was replaced since the start, returns `/proc/self/exe`,
-/// through which the kernel still runs the old file.
+/// Returns the path of this program's executable, or `/proc/self/exe` if the file was replaced since the start.
 pub(super) fn own_program() -> PathBuf {
     env::current_exe()
         .ok()
@@ -158,7 +157,7 @@ fn parse_failure(line: &str) -> StartFailure {
     }
 }
 
-/// Checks that the mountpoint has the zarrfs mount of this plan, and that it answers stat.
+/// Checks that the zarrfs mount of the plan is at its mountpoint, and that the mount answers stat.
 fn check_answers(plan: &MountPlan) -> Result<()> {
     if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(());
@@ -287,7 +286,7 @@ pub(super) fn notify(state: &str) {
     }
 }
 
-/// Sends a state to systemd's socket `name`; a name that begins with `@` is in the abstract namespace.
+/// Sends a state to systemd's socket; a name with `@` is in the abstract namespace.
 fn send_to(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

@@ -145,8 +145,7 @@ fn print_inner(located: &StorePath, no_key: Error) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes the selected elements as text: one element a line for data types of variable length, otherwise the last
-/// dimension on one line.
+/// Writes the selected elements as text; elements of variable length have a line each.
 fn write_text(
     array: &Arc<OpenArray>,
     selection: &Selection,
@@ -180,7 +179,7 @@ fn write_text(
     })
 }
 
-/// Writes elements as text: a line for each index range of the last dimension, an empty line between planes.
+/// Writes elements as text, with an empty line between planes.
 struct TextRows<'a> {
     data_type: &'a DataType,
     /// Numbers of elements in a line and in a plane.

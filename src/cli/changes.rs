@@ -1,4 +1,4 @@
-//! `zarrfs status`, `diff`, `commit` and `discard`: sends requests and prints the answers.
+//! `zarrfs status`, `diff`, `commit` and `discard`: send requests about changes, and print the answers.
 
 use std::io;
 use std::io::IsTerminal;
@@ -19,7 +19,6 @@ use crate::mount::protocol::{
 use crate::view::control::FAILURES_ATTRIBUTE;
 use zarr_format::error::{Error, Result, printable};
 
-/// Prints the number of uncommitted changes and of recorded failures, for `zarrfs status`.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
     upper::refuse_remote_options(&args.place)?;
     let path = &args.place.place;
@@ -58,7 +57,7 @@ struct FailureCount {
     count: u64,
     /// Whether failures are only in the log: a key `.zarrfs` of the store hides the mount's control directory.
     hides_control: bool,
-    /// Whether the mount has `--write-through`: it writes a file to the store when the file is closed.
+    /// Whether the mount writes changes to the store when files are closed.
     writes_through: bool,
 }
 
@@ -71,7 +70,7 @@ fn print_status_json(status: &StatusReport, failures: Option<&FailureCount>) {
     report::print_json(&report);
 }
 
-/// Returns the status of a read-only mount, in which all counts of changes are zero.
+/// Returns the status of a read-only mount, which has no changes.
 fn read_only_status(store: &str) -> StatusReport {
     StatusReport {
         store: store.to_string(),
@@ -169,7 +168,7 @@ fn print_rescued(paths: &[String]) {
     }
 }
 
-/// Lists changes that cannot be committed, such as symbolic links, and therefore stay in the changes directory.
+/// Lists changes that cannot be committed and stay in the changes directory.
 fn print_staying(kept: &[(String, String)]) {
     let count = format::count(kept.len() as u64, "change");
     let stay = if kept.len() == 1 { "stays" } else { "stay" };
@@ -209,7 +208,7 @@ fn print_json(report: &impl Serialize) {
     report::print_json(&json!(report));
 }
 
-/// Lists uncommitted changes, or differences of two stores; returns whether the list is empty.
+/// Lists uncommitted changes, or differences of two stores; returns whether there are none.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
     if let Some(other) = &args.other {
         return diff::diff(args, other);
@@ -293,7 +292,7 @@ fn print_commit(report: &CommitReport, dry_run: bool) {
     print_in_writing(&report.in_writing);
 }
 
-/// Prints for how many keys conflicts were detected by content or time, because the server sent no ETag.
+/// Prints for how many keys conflicts were detected without ETags.
 fn print_without_etag(report: &CommitReport) {
     if report.without_etag > 0 {
         let keys = format::count(report.without_etag, "key");
@@ -316,8 +315,7 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     } else {
         "; use --force to overwrite"
     };
-    // Whether conflicts stopped a commit that had already written keys. A dry run counts only planned changes, and a
-    // copy overwrites nothing.
+    // A dry run writes no keys and a copy overwrites none: only a real commit can be half done after a conflict.
     let is_begun = !is_copy && !args.dry_run && report.put + report.erased > 0;
     let done = if is_begun {
         print_rest(report);

@@ -243,7 +243,7 @@ fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {
     })
 }
 
-/// Returns the last line of a check in text form: the numbers of nodes and findings.
+/// Returns the summary of a check as one line of text.
 fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) -> String {
     let mut place = printable(&located.source);
     if !located.path.is_root() {

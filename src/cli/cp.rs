@@ -1,7 +1,7 @@
-//! `zarrfs cp`: copies an array, a selection or a group to a file, or to a plain store.
+//! `zarrfs cp`: copies an array, selection or group to a file or plain store.
 //!
-//! It supports all formats of the files view, and with --as the formats of the plain views. `output` writes the file or
-//! the folder.
+//! It supports all formats of the files view, and with --as those of the plain views. `output` writes the file or
+//! folder.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,7 +32,6 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::sync::read_bytes::ReadAt;
 use zarrfs_store::{EntryKind, Key};
 
-/// Runs `zarrfs cp`: writes an array, a selection or a group to a file, or to a plain Zarr store.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let node = SourceNode::open(&args.store, path)?;
@@ -78,7 +77,7 @@ fn write(
     let array = node.open_array()?;
     let selection = node.select(selection)?;
     let source = SourceArray::of(&node.located, array, content.format)?;
-    // The length of the file is known only after its elements are read, so reading has its own progress line.
+    // The length of the file depends on its elements, so they are read before it is opened.
     let reading = Progress::new("reading");
     let opened = open_file(&UNLIMITED, &source.described(), &selection, content)?;
     drop(reading);
@@ -87,7 +86,7 @@ fn write(
     Ok(true)
 }
 
-/// Warns about data of the array that the file format cannot contain.
+/// Warns about data that the file format cannot contain.
 fn warn_left_out<'a>(sentences: impl Iterator<Item = &'a str>) {
     for sentence in sentences {
         report::warn(format_args!("the file leaves out {sentence}"));
@@ -288,14 +287,13 @@ impl StoreCopy {
                 let child = path.child(&name.name)?;
                 let place = folder.join(os_name(&name.name));
                 if name.kind == EntryKind::Directory {
-                    // Creating the folder fails if a signal is ending the command: its output has already been renamed
-                    // for removal.
+                    // Fails if a signal is ending the command, which removes the output.
                     fs::create_dir(&place).map_err(|error| Error::os(place.display(), error))?;
                     folders.push((child, place));
                     continue;
                 }
                 files.push((child, place));
-                // Copies files in batches of 1024, so that a long listing is never in memory as a whole.
+                // Copies in batches, so that a long listing is never in memory as a whole.
                 if files.len() == 1024 {
                     self.copy_files(std::mem::take(&mut files))?;
                 }

@@ -14,8 +14,8 @@ use zarrfs_export::compare::{Compared, HierarchyState};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Compares two stores or nodes and prints their differences; returns whether there are none. Fails with `Unsupported`
-/// if all comparable nodes are equal but some nodes cannot be compared.
+/// Prints the differences of two stores; returns whether there are none. Fails with `Unsupported` if no difference was
+/// found but some nodes cannot be compared.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     let reading = StoreArgs::of_two(&args.place.remote, &args.outside);
     let before = reading.open(&args.place.place.to_string_lossy())?;
@@ -55,7 +55,7 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     }
 }
 
-/// Whether the comparison of a node found differences. The report of such a node may also contain an error.
+/// Whether the report of a node has differences; it may also have an error.
 fn has_difference(node: &Value) -> bool {
     let lists = ["attributes", "metadata", "regions"];
     lists.iter().any(|name| node.get(name).is_some())
@@ -68,7 +68,7 @@ fn check_described(place: &StorePath) -> Result<()> {
     let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
         return Ok(());
     };
-    // If the metadata cannot be read, the comparison continues, since it reports the same error.
+    // An unreadable node is compared anyway, since the comparison reports its error.
     if is_described(hierarchy, start).unwrap_or(true) {
         return Ok(());
     }
@@ -107,7 +107,7 @@ fn state(place: &StorePath) -> HierarchyState {
     }
 }
 
-/// Prints the differences of each changed node: a line for the node, then its attributes, metadata and regions.
+/// Prints a line for each changed node, with its differences below.
 pub(super) fn print(nodes: &[Value]) {
     for node in nodes {
         let word = |name: &str| printable(node[name].as_str().unwrap_or_default());
@@ -166,7 +166,7 @@ fn print_member(what: &str, member: &Value) {
     }
 }
 
-/// A value in a JSON document that differs between two versions of the document.
+/// A value that differs between two JSON documents.
 struct Difference<'a> {
     /// Path of the value in the document: `ome.omero.channels[1].label`.
     place: String,
@@ -175,8 +175,7 @@ struct Difference<'a> {
 }
 
 impl<'a> Difference<'a> {
-    /// Compares two JSON values. Long objects and arrays are compared member by member; short values, and values of
-    /// different JSON types, are one difference.
+    /// Compares two JSON values: long objects and arrays by their members, others as a whole.
     fn between(
         place: String,
         before: Option<&'a Value>,

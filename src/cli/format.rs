@@ -102,7 +102,6 @@ pub(super) fn stored_line(stored: &ChunkTotals, unit: &str) -> String {
     format!("{} in {} of {total}", bytes(stored.bytes), stored.present)
 }
 
-/// Returns the facts about an array as JSON.
 pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
     let rendered = |name: &str| array.members.get(name).cloned().unwrap_or(Value::Null);
     let codecs: Vec<Value> = array.codecs.iter().map(CodecSpec::to_json).collect();
@@ -141,7 +140,6 @@ pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
     members
 }
 
-/// Returns the number and total size of stored chunks as JSON.
 pub(super) fn stored_json(stored: &ChunkTotals) -> Value {
     let chunk = |chunk: &Option<ChunkLength>| match chunk {
         None => Value::Null,
@@ -158,7 +156,7 @@ pub(super) fn stored_json(stored: &ChunkTotals) -> Value {
     })
 }
 
-/// Formats a number of bytes in the largest unit that needs no rounding: 1048576 is `1M`, 1048577 stays as it is.
+/// Formats a number of bytes in the largest unit that needs no rounding, such as `1M`.
 pub(super) fn size(bytes: u64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
     let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;

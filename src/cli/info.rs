@@ -24,7 +24,6 @@ use zarrfs_export::inspect::stored_chunks::ChunkTotals;
 use zarrfs_export::inspect::tree::NodeFacts;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Runs `zarrfs info`; returns false if the named inner chunk is not stored or the shard index cannot be read.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let node = SourceNode::open(&args.store, &args.path)?;
     node.name_errors(info_of(args, &node))
@@ -104,7 +103,7 @@ fn above_file<'a>(args: &InfoArgs, node: &SourceNode<'a>) -> Option<SourceNode<'
     Some(node.at(above))
 }
 
-/// Prints the facts about a decoded file, or the reason why its format cannot contain the array.
+/// Prints the facts about a decoded file, or why it cannot be made.
 fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
     let error = file.length.as_ref().err().map(Error::to_string);
     let length = file.length.as_ref().ok().copied().flatten();
@@ -549,7 +548,7 @@ impl Sheet {
             format!("{memory} of memory, {most}{requests}")
         };
         if let Some(costs) = &array.costs {
-            // "At most", because adjacent inner chunks of a shard are read in one request.
+            // Says "at most", because adjacent inner chunks of a shard are read in one request.
             let is_sharded = !array.inner_chunk_shapes.is_empty();
             let most = if is_sharded { "at most " } else { "" };
             self.add("reading a point", cost(costs.point, ""));

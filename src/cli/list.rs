@@ -17,7 +17,7 @@ use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result, printable};
 
-/// The facts about one mount that `zarrfs list` prints.
+/// A line of `zarrfs list`: one mount.
 struct MountLine {
     store: String,
     directory: PathBuf,
@@ -26,7 +26,7 @@ struct MountLine {
     changes: Changes,
 }
 
-/// What `zarrfs list` prints about the uncommitted changes of a mount.
+/// The number of uncommitted changes of a mount.
 enum Changes {
     ReadOnly,
     /// Number of changes that are not committed yet.
@@ -70,7 +70,7 @@ fn find() -> Result<Vec<MountLine>> {
     Ok(lines.collect())
 }
 
-/// Queries one mount, without a time limit, for its view and its number of changes.
+/// Queries a mount for its view and its number of changes.
 fn describe(mounted: &Mounted) -> MountLine {
     let facts = match MountFacts::wait(&mounted.path) {
         Ok(facts) => facts,

@@ -65,7 +65,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     Ok(place)
 }
 
-/// The log file; `None` if the log goes elsewhere or the file cannot be reopened.
+/// The log file; `None` if the log cannot be reopened.
 pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {
@@ -159,12 +159,12 @@ impl MountLogger {
 fn filter(builder: &mut Builder, verbose: u8) {
     builder.filter_level(level(verbose));
     let is_all = verbose > 2;
-    // fuser is limited to errors: its warnings about requests are useless, or repeat those of zarrfs.
+    // fuser's warnings about requests are useless, or repeat those of zarrfs.
     let at_most = |level| if is_all { LevelFilter::Trace } else { level };
     builder.filter_module("fuser", at_most(LevelFilter::Error));
-    // `fuser::reply` logs an error whenever the program that sent a request was killed before the reply.
+    // `fuser::reply` logs errors of replies to programs that were killed.
     builder.filter_module("fuser::reply", at_most(LevelFilter::Off));
-    // The certificate verifier is silenced, because the error of the HTTP request has the same message.
+    // The error of the HTTP request has the same message.
     builder.filter_module("rustls_platform_verifier", at_most(LevelFilter::Off));
 }
 

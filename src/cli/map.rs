@@ -113,7 +113,7 @@ fn of_shard(
     }
 }
 
-/// Colours and letters of the map's cells. A cell stands for one or more chunks.
+/// Colours and letters of a map's cells.
 struct Shades {
     by: Measure,
     /// The smallest and the largest size or ratio of all chunks in the map.
@@ -150,7 +150,7 @@ impl Shades {
                 state.colour(),
                 format::float(cell.present) / format::float(cell.chunks),
             ),
-            // A cell whose chunks have no compression ratio, such as empty chunks, is grey.
+            // A cell whose chunks have no compression ratio is grey.
             _ => self.share(cell).map_or(GREY, scaled_colour),
         }
     }
@@ -214,7 +214,7 @@ impl CellState {
         }
     }
 
-    /// Returns the colour of a cell in this state; the legend has the colour's name.
+    /// Returns the colour of cells whose chunks have this state, such as missing.
     fn colour(self) -> Rgb {
         match self {
             CellState::Missing => GREY,
@@ -225,8 +225,7 @@ impl CellState {
     }
 }
 
-/// Returns the smallest and the largest size or ratio of a cell's chunks; `None` if no chunk is stored, or if the map
-/// shows only whether chunks are stored.
+/// Returns the smallest and the largest measure (size or ratio) of a cell's chunks; `None` if no chunk has one.
 fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     match by {
         Measure::Presence => None,
@@ -237,7 +236,7 @@ fn measures(cell: &MapCell, by: Measure) -> Ends<f64> {
     }
 }
 
-/// Mixes two colours. The second colour has a weight of at least 0.4, so that even `share` 0 differs from `from`.
+/// Mixes two colours; the share of the second is at least 0.4, so that it is always visible.
 fn mix(from: Rgb, to: Rgb, share: f64) -> Rgb {
     let share = 0.4 + 0.6 * share;
     let mixed = |i: usize| f64::from(from[i]) * (1.0 - share) + f64::from(to[i]) * share;
@@ -406,12 +405,11 @@ impl DrawnMap<'_> {
         vec![sign]
     }
 
-    /// Returns one entry of the legend: the letter or colour, and its meaning.
     fn sign(&self, letter: char, name: &str, colour: Rgb, what: &str) -> String {
         format!("{} {what}", self.mark(letter, name, colour))
     }
 
-    /// Returns how the legend shows a colour: as a letter, as a coloured block or, for a picture file, by its name.
+    /// Returns how the legend shows a colour: as a letter, a block or a name.
     fn mark(&self, letter: char, name: &str, colour: Rgb) -> String {
         match self.drawing {
             Drawing::Letters => letter.to_string(),

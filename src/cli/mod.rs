@@ -309,7 +309,7 @@ fn start(plan: zarr_format::error::Result<MountPlan>, policy: ExitPolicy) -> Exi
     }
 }
 
-/// Prints what clap returns in place of arguments: the help, the version, or an error in the arguments.
+/// Prints the help, the version or an error in the arguments, which clap returns as an error.
 fn explain(
     error: &clap::Error,
     command: &clap::Command,

@@ -40,7 +40,7 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
         serve(plan, None).map_err(StartFailure::from)
     } else {
         background::start(plan).map(|what| {
-            // mount(8) prints nothing on success, so its helper prints no description.
+            // mount(8) prints nothing on success.
             if policy != ExitPolicy::Helper {
                 report::print(what);
             }
@@ -145,7 +145,7 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
     Ok(())
 }
 
-/// Fails if `--passthrough` is combined with options with which the kernel's direct reads could return stale bytes.
+/// Fails with `--passthrough` if the kernel's direct reads could return stale bytes.
 fn check_passthrough(plan: &MountPlan) -> Result<()> {
     if !plan.passthrough {
         return Ok(());
@@ -194,7 +194,7 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.redacted_source());
     let found = views.describe(&source)?;
-    // The real mountpoint of a `/dev/fd/N` mount is unknown, so the text has DIR in its place.
+    // The mountpoint of a `/dev/fd/N` mount is unknown.
     let is_known = MountPlan::descriptor(&plan.dir).is_none();
     let dir = if is_known {
         plan.dir.clone()

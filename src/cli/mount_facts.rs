@@ -86,7 +86,7 @@ fn with_timeout<T: Send + 'static>(
     })
 }
 
-/// Reads an extended attribute of a mount's root. Blocks as long as the mount does not answer.
+/// Reads an extended attribute of a mount's root, without a time limit.
 fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     // Linux limits the value of an extended attribute to 64 KiB.
     let mut value = vec![0; 1 << 16];
@@ -96,7 +96,7 @@ fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Returns the error for a mount that cannot be queried, with the reason, such as a daemon that has ended.
+/// Returns the error for a mount that cannot be queried.
 fn unanswered(dir: &Path, error: io::Error) -> Error {
     if liveness::is_gone(&error) {
         let why = format!(
@@ -119,7 +119,7 @@ impl MountFacts {
         with_timeout(dir, MountFacts::wait)
     }
 
-    /// Queries the facts of the mount at `dir`. Blocks as long as the mount does not answer.
+    /// Queries the facts of the mount at `dir`, without a time limit.
     pub(super) fn wait(dir: &Path) -> Result<MountFacts> {
         let text = read_attribute(dir, control::MOUNT_ATTRIBUTE)?;
         let members =

@@ -24,10 +24,10 @@ use zarr_format::error::{Error, Kind, Result};
 
 /// An output file that is being written.
 pub(super) struct OutputFile<'a> {
-    /// The output path as the user typed it, for error messages.
+    /// The output path as the user typed it.
     path: &'a Path,
     file: File,
-    /// The temporary and the final name; `None` for a pipe, a device or a descriptor, which is written directly.
+    /// The temporary and the final name; `None` if the path is written directly.
     names: Option<OutputNames>,
 }
 
@@ -143,7 +143,7 @@ impl OutputFile<'_> {
 impl Drop for OutputFile<'_> {
     fn drop(&mut self) {
         if let Some(OutputNames { partial, .. }) = &self.names {
-            // The result is ignored: the temporary file is missing if it was renamed to its final name.
+            // The temporary file is missing if it was already renamed.
             let _ = fs::remove_file(partial);
         }
     }
@@ -195,7 +195,7 @@ impl OutputFolder {
 impl Drop for OutputFolder {
     fn drop(&mut self) {
         wait_if_ending();
-        // The result is ignored: the temporary folder is missing if it was renamed to its final name.
+        // The temporary folder is missing if it was already renamed.
         let _ = remove_folder(&self.partial);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Picture {
     pub(super) pixels: Vec<Rgb>,
 }
 
-/// The form in which a command shows a picture: a file, coloured blocks, letters, or only facts as JSON.
+/// The form in which a picture is shown.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Drawing {
     File,
@@ -26,8 +26,7 @@ pub(super) enum Drawing {
 }
 
 impl Drawing {
-    /// Chooses the form of the picture: a file or JSON if requested, otherwise coloured blocks or letters, depending on
-    /// the terminal.
+    /// Chooses the form in which a picture is shown: a file or JSON if requested, otherwise what the terminal can show.
     pub(super) fn of(is_file: bool, is_json: bool) -> Drawing {
         match (is_file, is_json) {
             (true, _) => Drawing::File,
@@ -37,7 +36,8 @@ impl Drawing {
         }
     }
 
-    /// Returns the largest picture of this form as numbers of rows and columns; `in_json` limits both in JSON.
+    /// Returns the largest numbers of rows and columns that a picture can have in a file, on the terminal, or in JSON
+    /// (`in_json`).
     pub(super) fn max_cells(self, in_json: u64) -> (u64, u64) {
         let (lines, columns) = (32, terminal_width() as u64);
         match self {

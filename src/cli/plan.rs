@@ -66,7 +66,7 @@ pub(super) struct MountPlan {
 }
 
 impl MountPlan {
-    /// Returns the plan of a mount of `store` at `dir`, with the defaults of all options.
+    /// Returns the plan of a mount with the defaults of all options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         values::check_store(store)?;
         let (place, revision) = zarrfs_store::split_revision(store)?;
@@ -90,8 +90,7 @@ impl MountPlan {
             memory: default_memory(),
             max_chunk: DEFAULT_MAX_CHUNK,
             timeout: DEFAULT_TIMEOUT,
-            // At most 1 MiB, because the kernel reads this much on a page fault in an mmap, even if the access is
-            // random.
+            // The kernel reads this much on a page fault in a randomly read mmap, so it is no more than 1 MiB.
             readahead: 1 << 20,
             ..MountPlan::default()
         })
@@ -195,14 +194,14 @@ impl MountPlan {
         }
     }
 
-    /// Makes the mount writable: changes are stored in the directory `upper`.
+    /// Makes the mount keep changes in the directory `upper`.
     pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
         self.cow = Some(values::absolute(upper)?);
         Ok(())
     }
 
-    /// Makes the mount writable: a file is written to the store when it is closed. The changes directory has a default,
-    /// and stores the changes that the store refuses.
+    /// Makes the mount write a file to the store when it is closed. Changes that the store refuses go to the changes
+    /// directory, which has a default.
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
@@ -235,7 +234,7 @@ impl MountPlan {
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
-    /// Returns the URL prefixes below which virtual chunks are read, without the secrets in their options.
+    /// Returns the URL prefixes of virtual chunks, without their options.
     fn virtual_chunks_text(&self) -> String {
         let prefixes = self.store.virtual_chunks.iter().map(VirtualPrefix::prefix);
         match prefixes.collect::<Vec<_>>().as_slice() {

@@ -17,7 +17,6 @@ use zarrfs_export::inspect::coordinates::nanoseconds;
 use zarrfs_export::inspect::preview::{NumberPlane, PictureSize, Range};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Runs `zarrfs preview`: prints the picture of a plane or writes it to a file.
 pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let node = SourceNode::open(&args.store, path)?.in_group();
@@ -62,7 +61,7 @@ fn draw(args: &PreviewArgs, node: &SourceNode<'_>, selection: &str) -> Result<bo
     Ok(true)
 }
 
-/// The numbers of a plane, with the array that they belong to.
+/// A plane of numbers, with its array.
 struct DrawnPlane<'a> {
     plane: &'a NumberPlane,
     array: &'a Array,
@@ -79,8 +78,8 @@ impl DrawnPlane<'_> {
         }
     }
 
-    /// Returns the plane as lines of letters. If the terminal is wide enough, each element is two letters wide, because
-    /// a letter is twice as high as wide.
+    /// Returns the plane as lines of letters. If they fit, an element is two letters wide, since letters are twice as
+    /// high as wide.
     fn letters(&self) -> Vec<String> {
         let width = self.plane.width.max(1);
         let is_doubled = self.plane.steps == (1, 1) && 2 * width <= terminal_width();
@@ -101,7 +100,7 @@ impl DrawnPlane<'_> {
         letters.chunks(width).map(line).collect()
     }
 
-    /// Returns the legend: the colours or letters of the smallest and the largest value and of missing values.
+    /// Returns the legend: the colours or letters of the smallest and largest values.
     fn legend(&self, drawing: Drawing) -> Vec<String> {
         let [least, largest, nothing] = match drawing {
             Drawing::Letters => ["'.'", "'@'", "blank"],
@@ -195,7 +194,7 @@ impl DrawnPlane<'_> {
         time().unwrap_or_else(|| format::element(&self.array.data_type, element))
     }
 
-    /// Returns lines that say which dimensions are the rows and columns of the plane, and which part of them is drawn.
+    /// Returns lines about the rows and columns of the plane, and how many of them are drawn.
     fn plane_lines(&self) -> Vec<String> {
         let (rows, columns) = self.plane.axes;
         let axes = self.plane.selection.axes.iter().enumerate();

@@ -40,7 +40,7 @@ impl Counted {
     }
 }
 
-/// A progress line on stderr, which appears if the command takes long, and is removed when this value is dropped.
+/// A progress line on stderr for slow commands, removed on drop.
 pub(super) struct Progress {
     shared: Arc<Shared>,
     drawing: Option<JoinHandle<()>>,
@@ -60,7 +60,7 @@ struct State {
 }
 
 impl Progress {
-    /// Starts a progress line that says `what` until the first number is reported.
+    /// Starts a progress line, which says `what` until a number is reported.
     pub(super) fn new(what: &'static str) -> Progress {
         let shared = Arc::new(Shared {
             started: Instant::now(),
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-/// The pace of the work, for the estimate of the remaining time. Times are in seconds since an arbitrary moment.
+/// The pace of the work. Times are seconds since an arbitrary moment.
 #[derive(Clone, Debug)]
 struct Pace {
     began: f64,

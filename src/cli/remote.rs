@@ -13,7 +13,7 @@ use zarrfs_store::{FOREVER, Login, RemoteConfig, default_netrc};
 /// Heading of the options of remote stores in the help.
 pub(super) const HEADING: &str = "Remote stores";
 
-/// How a remote store is reached.
+/// Options of the connection to a remote store.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HEADING)]
 pub struct RemoteArgs {
@@ -82,7 +82,7 @@ pub struct RemoteArgs {
     pub missing_is: Option<u16>,
 }
 
-/// The text of a `--header` option. `Debug` does not show it, since it may be secret.
+/// The text of a `--header` option, which may be secret.
 #[derive(Clone)]
 pub struct HeaderText(String);
 
@@ -154,7 +154,7 @@ impl RemoteArgs {
         Some(format!("{option} has no effect on a local store"))
     }
 
-    /// Returns the credentials for web servers, from headers, a token file or ~/.netrc.
+    /// Returns the credentials for web servers.
     fn login(&self) -> Result<Login> {
         let mut login = Login::default();
         for header in &self.headers {

@@ -21,7 +21,7 @@ pub(super) const FAILED: u8 = 2;
 pub(super) enum ExitPolicy {
     /// `zarrfs mount`: any error is exit status 2.
     Command,
-    /// `mount.zarrfs`: the exit statuses of mount(8). Like mount(8) it prints nothing on success.
+    /// `mount.zarrfs`: the exit statuses of mount(8), and no output on success.
     Helper,
     /// `zarrfs STORE DIR -o OPTIONS`: the exit statuses of mount(8).
     BareForm,
@@ -130,7 +130,7 @@ pub(super) fn json_line(value: &Value) -> String {
     escaped(&value.to_string())
 }
 
-/// Escapes control characters in JSON text as `\uXXXX`; they are the characters that `printable` escapes in other text.
+/// Escapes control characters in JSON as `\uXXXX`.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::cli::background::own_program;
 
-/// Environment variable with the number of the descriptor through which the restarted program gets its real arguments.
+/// Environment variable with the number of the descriptor for the real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";
 
 /// Returns the command line with all secrets. If `ps` would show secrets, restarts the program without them, and does
@@ -29,7 +29,7 @@ pub fn arguments() -> Vec<OsString> {
     if redacted_args != args
         && let Err(error) = restart(&args, &redacted_args)
     {
-        // Restarting has failed: the program continues, because a mount with visible secrets is better than no mount.
+        // A mount with visible secrets is better than no mount, so the program continues.
         eprintln!("zarrfs: warning: cannot hide the arguments from the list of processes: {error}");
     }
     args

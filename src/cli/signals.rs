@@ -29,7 +29,7 @@ pub(super) enum Hangup {
     /// The log file is reopened, as logrotate(8) requests: a daemon has no terminal, so SIGHUP cannot mean a closed
     /// one.
     OpensLog,
-    /// Nothing, because SIGHUP was ignored when the process was started, for example by nohup(1).
+    /// SIGHUP has no effect, because it was ignored when the process was started, for example by nohup(1).
     IsIgnored,
 }
 

@@ -76,8 +76,8 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Opens an array through the group above it. Returns `None` if the array was not opened as a store root, or if no
-    /// group with a metadata document is above it.
+    /// Opens an array through the group above it. Returns `None` if the array was not opened as a store root, or its
+    /// group has no metadata document.
     pub(super) fn above(&self) -> Option<StorePath> {
         (self.located.path.is_root() && self.is_array_store())
             .then(|| self.store.open_in_top_group(self.typed))
@@ -192,7 +192,7 @@ impl<'a> SourceNode<'a> {
     }
 }
 
-/// An array, with the metadata of the array and of the groups above it, which go into its files.
+/// An array with the metadata that go into its files.
 pub(super) struct SourceArray {
     pub(super) open: Arc<OpenArray>,
     entry: Option<Arc<NodeEntry>>,
@@ -237,7 +237,7 @@ impl SourceArray {
         located: &StorePath,
         open: &Arc<OpenArray>,
     ) -> Result<Vec<Option<String>>> {
-        // Dimension names are the same for all file formats, so any format works here.
+        // Dimension names are the same for all formats.
         let source = SourceArray::of(located, open.clone(), &npy::FORMAT)?;
         let described = source.described();
         let subject = Subject {

@@ -64,7 +64,7 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
 /// Names and values of counters.
 type Numbers = Vec<(String, u64)>;
 
-/// Reads the counters of the mount at `dir`, as JSON text and as numbers.
+/// Reads the counters of the mount at `dir`.
 fn read(dir: &Path) -> Result<(String, Numbers)> {
     let mount = mount_facts::mountpoint_at(dir)?;
     let mount = mount.ok_or_else(|| Error::invalid(dir.display(), "is not a mount of zarrfs"))?;
@@ -193,7 +193,7 @@ mod tests {
             text.contains("15/s") && text.matches("/s").count() == 1,
             "{text}"
         );
-        // With space for one line, the unchanged counter is left out.
+        // If only one line fits on the terminal, the counter that has not changed is left out.
         let text = watched(&now, &earlier, 1);
         assert!(
             text.starts_with("read_bytes ") && text.lines().count() == 1,

@@ -33,10 +33,8 @@ const READING: &str = "Reading";
 /// Options of a command that opens a store for reading.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// Options of the connection to a remote store
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Options that select a version of an Icechunk repository
     #[command(flatten)]
     pub repository: RepositoryArgs,
     /// Dialect: v2, v3, draft2019, draft2020, draft2022 or n5
@@ -158,8 +156,8 @@ impl StoreArgs {
         node.map(|_| above)
     }
 
-    /// Opens the store that contains a path for writing. Changes are written to the changes directory `upper`, which is
-    /// created if it is missing, or without one to the store itself.
+    /// Opens the store that contains a path for writing; with `upper`, changes go to this changes directory, which is
+    /// created if it is missing.
     ///
     /// Fails with `Invalid` for a path in a mount, and for a changes directory in the store.
     pub(super) fn open_to_write(&self, typed: &str, upper: Option<&Path>) -> Result<StorePath> {
@@ -230,7 +228,6 @@ pub struct RepositoryArgs {
     /// The same as ?snapshot=ID after the path or URL.
     #[arg(long, value_name = "ID", hide_short_help = true)]
     pub snapshot: Option<String>,
-    /// Options that say which virtual chunks may be read
     #[command(flatten)]
     pub outside: VirtualChunkArgs,
 }
@@ -250,8 +247,8 @@ pub struct VirtualChunkArgs {
 }
 
 impl RepositoryArgs {
-    /// Appends the revision of --branch, --tag or --snapshot to the path or URL of a store; fails with `Invalid` if the
-    /// path already has a revision.
+    /// Returns the path or URL of the store with the revision of --branch, --tag or --snapshot; fails with `Invalid` if
+    /// it already has a revision.
     pub(super) fn location(&self, typed: &str) -> Result<String> {
         let chosen = self.branch.clone().map(Revision::Branch);
         let chosen = chosen.or_else(|| self.tag.clone().map(Revision::Tag));
@@ -263,7 +260,7 @@ impl RepositoryArgs {
     }
 }
 
-/// Appends a revision to the path or URL of a store; fails with `Invalid` if the path already has a revision.
+/// Returns the path or URL of a store at a revision; fails with `Invalid` if it already has one.
 pub(super) fn at_chosen(location: &str, revision: Revision) -> Result<String> {
     let (place, named) = split_revision(location)?;
     if let Some(named) = named {

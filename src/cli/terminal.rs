@@ -41,17 +41,14 @@ impl Paint {
         self.with("1;34", text)
     }
 
-    /// Colours the name of an array.
     pub(super) fn array(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// Colours a data type.
     pub(super) fn kind(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// Colours an error.
     pub(super) fn fault(self, text: &str) -> String {
         self.with("31", text)
     }

@@ -148,7 +148,6 @@ fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()>
     })
 }
 
-/// Returns the name of a node, with control characters escaped.
 fn name(node: &TreeNode) -> String {
     printable(&String::from_utf8_lossy(node.path.name()))
 }
@@ -196,7 +195,7 @@ struct TreePrinter<'a> {
     paint: Paint,
     lines: Lines,
     width: usize,
-    /// For each node on the current path, the vertical line or blank that its descendants' lines begin with.
+    /// Vertical lines before the descendants of each node on the current path.
     bars: Vec<&'static str>,
     counts: Counts,
 }
@@ -266,7 +265,7 @@ fn whole_name(located: &StorePath) -> String {
     printable(&format!("{}{path}", located.source))
 }
 
-/// A fact about a node, as text without and with colours.
+/// A fact about a node, as plain and as coloured text.
 struct Fact {
     plain: String,
     painted: String,
@@ -335,7 +334,7 @@ struct Counts {
     groups: u64,
     arrays: u64,
     broken: u64,
-    /// Whether a node with a metadata document was found, or may exist in a part that was not read.
+    /// Whether a node with a metadata document was found, or may exist unseen.
     has_metadata: bool,
 }
 
@@ -347,7 +346,7 @@ impl Counts {
             NodeFacts::Array(_) => self.arrays += 1,
             NodeFacts::Broken(_) => self.broken += 1,
         }
-        // A folder without a metadata document counts as a group, but not as Zarr metadata.
+        // A folder without a metadata document counts as a group.
         let is_bare = is_group && node.dialect.is_none();
         self.has_metadata |= !is_bare || node.is_cut || node.fault.is_some();
     }

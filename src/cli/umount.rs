@@ -111,8 +111,7 @@ fn end_connection(dir: &Path, mounted: &Mounted) {
     });
 }
 
-/// Waits until the kernel has closed the connection to the daemon or the time limit has passed. Without /sys/fs/fuse
-/// the connection is invisible, and there is no wait.
+/// Waits until the kernel has closed the connection, or until `end`; no wait if the container hides connections.
 fn wait_for_daemon(device: Device, end: Instant) {
     let connection = liveness::connection(device);
     while connection.exists() && Instant::now() < end {

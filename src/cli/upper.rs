@@ -99,7 +99,7 @@ fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     let mut conflicts = match execute(args, &ControlRequest::Commit { dry_run, force }) {
         Ok(ControlAnswer::Commit(report)) => report.conflicts,
         Ok(_) => Vec::new(),
-        // A commit to a zip archive is refused as read-only, so it has no conflicts.
+        // A zip archive is read-only, so a commit to it has no conflicts.
         Err(error) if error.kind() == Kind::ReadOnly => Vec::new(),
         Err(error) => return Err(error),
     };
@@ -180,9 +180,9 @@ fn mounted_keys(place: &Path) -> Result<Option<PathBuf>> {
 
 /// Where the changes of a command are.
 pub(super) enum ChangesLocation {
-    /// In this changes directory, whether a mount uses it or not.
+    /// The changes are in this changes directory, whether a mount uses it or not.
     Upper(PathBuf),
-    /// Nowhere: a read-only mount of this store has no changes.
+    /// There are no changes: the mount of this store is read-only.
     ReadOnly(String),
 }
 
@@ -209,7 +209,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     })
 }
 
-/// Checks that a path outside of mounts is a changes directory, and returns its location.
+/// Checks that a path outside of mounts is a changes directory.
 fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
     fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {

@@ -99,7 +99,7 @@ fn invalid_value(error: &Error) -> Option<String> {
         .iter()
         .find_map(|prefix| why.strip_prefix(prefix).map(str::to_string))
         .unwrap_or(why);
-    // The value of --storage-option may be a secret, so the error does not repeat it.
+    // The value may be a secret, so the error does not repeat it.
     if name == "--storage-option" {
         return Some(format!("{name}: {why}"));
     }

@@ -172,7 +172,7 @@ fn id_of(text: &str, table: &str) -> Option<u32> {
     id_in(&local, text).or_else(|| id_in(&getent(table, text)?, text))
 }
 
-/// Looks up a user or group name with getent(1); returns the line `name:x:1000:...`.
+/// Returns the line `name:x:1000:...` of getent(1) for a user or group.
 fn getent(table: &str, name: &str) -> Option<String> {
     let mut command = Command::new("getent");
     command.args([table, name]).stdin(Stdio::null());
@@ -191,7 +191,7 @@ fn id_in(table: &str, name: &str) -> Option<u32> {
 /// Where decoded chunks that do not fit into memory are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpillChoice {
-    /// In the first of the usual cache and temporary directories in which a file can be created.
+    /// Decoded chunks are stored in the first usual cache or temporary directory in which a file can be created.
     #[default]
     Usual,
     Folder(PathBuf),
@@ -199,7 +199,7 @@ pub enum SpillChoice {
 }
 
 impl SpillChoice {
-    /// Returns the configuration of the storage for these chunks; `cache_dir` is the directory of `--cache-dir`.
+    /// Returns the configuration of the disk storage for decoded chunks; `cache_dir` is the directory of `--cache-dir`.
     pub(super) fn config(&self, cache_dir: Option<&Path>) -> SpillConfig {
         let folders = match self {
             SpillChoice::Usual => usual_folders(cache_dir),
@@ -208,7 +208,7 @@ impl SpillChoice {
         };
         SpillConfig {
             folders,
-            // At most 64 GiB; the file for these chunks also takes at most half of the free space.
+            // At most 64 GiB of decoded chunks are stored on disk, and at most half of the free space.
             limit: 64 << 30,
         }
     }

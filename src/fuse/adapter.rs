@@ -48,7 +48,6 @@ impl FuseAdapter {
         }
     }
 
-    /// Creates a node in a directory, for the mknod, mkdir and symlink requests.
     fn make(
         &self,
         request: KernelRequest<'_>,
@@ -95,7 +94,8 @@ impl Filesystem for FuseAdapter {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
-            // With this flag the kernel does not check set-ID bits and capabilities before each write: no file has any.
+            // FUSE_HANDLE_KILLPRIV_V2: the kernel need not check set-ID bits and capabilities before each write, as no
+            // file has any.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.add_capabilities(flag).is_err() {
@@ -212,7 +212,7 @@ impl Filesystem for FuseAdapter {
         let (ino, fh) = (Ino(inode.0), Fh(handle.0));
         self.backing.release(ino);
         if self.dispatcher.is_writable() {
-            // The release of a written file may have to flush dirty data, so it runs in a pool.
+            // A release may have to flush dirty data, so it runs in a pool.
             let request = KernelRequest::new(Flush, "release", ino, req.pid());
             return self
                 .dispatcher
@@ -483,7 +483,7 @@ impl Filesystem for FuseAdapter {
                 } else {
                     vfs.write(context, fh, offset, data)?;
                 }
-                // The conversion cannot fail, because a write request has at most 1 MiB.
+                // A write request has at most 1 MiB, so the conversion cannot fail.
                 Ok(Written(u32::try_from(data.len()).unwrap_or(u32::MAX)))
             });
     }

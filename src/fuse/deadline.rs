@@ -58,9 +58,9 @@ struct WaitingReply {
 
 /// What the watcher thread has to do next.
 enum Duty {
-    /// Refuse this overdue request.
+    /// A request is overdue and must be refused.
     Expire(Arc<dyn Expire>),
-    /// Check whether the programs that wait for these old requests were interrupted.
+    /// Requests are old enough to check whether the programs that wait for them were interrupted.
     CheckCallers(Vec<(u64, Arc<dyn Expire>)>),
 }
 
@@ -77,7 +77,7 @@ trait Expire: Send + Sync {
 enum Expiry {
     Refused,
     WasTaken,
-    /// Not refused, because the request has begun a change.
+    /// The request was not refused, because it has begun a change.
     Changes,
 }
 

@@ -60,8 +60,7 @@ impl DirBuffer {
         Ok(buffer)
     }
 
-    /// Returns the buffer of a reply that begins after the kernel's cursor `cursor`: with `.` and `..` for 0, otherwise
-    /// empty.
+    /// Returns the buffer of a reply that begins after `cursor`; for 0 it contains `.` and `..`.
     fn begin(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> DirBuffer {
         let mut buffer = DirBuffer {
             fh,
@@ -191,8 +190,7 @@ mod tests {
 
     #[test]
     fn entries_that_do_not_fit_are_returned_without_a_new_listing() {
-        // A reply has at least two entries: `.` and `..` have the same cursor, so the kernel could not continue between
-        // them.
+        // The kernel cannot continue between `.` and `..`, which have the same cursor.
         for capacity in [2, 3, 7, 19, 20, 21, 22, 30] {
             let mut listed = listed(capacity);
             assert_eq!(listed[..2], [&b"."[..], b".."], "{capacity} at a time");

@@ -67,7 +67,7 @@ struct InlineWorkers {
 struct InlineWorker<'a>(&'a InlineWorkers);
 
 impl InlineWorkers {
-    /// Returns the permission to block, or `None` if the maximum number of event loops already blocks.
+    /// Returns the permission to block, or `None` if the maximum is reached.
     fn begin(&self) -> Option<InlineWorker<'_>> {
         let taken = |free: usize| free.checked_sub(1);
         self.free

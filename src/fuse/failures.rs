@@ -110,7 +110,7 @@ impl Failures {
     }
 }
 
-/// Returns the byte range of a read by a program, or `None` for any other request.
+/// Returns the byte range of a program's read; `None` for another request.
 fn range_of_read<'a>(request: &'a KernelRequest<'_>) -> Option<&'a Range<u64>> {
     let is_read = request.operation == "read" && request.caller != 0;
     request.range.as_ref().filter(|_| is_read)

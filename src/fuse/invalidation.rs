@@ -31,7 +31,7 @@ struct InvalidationQueue {
     waiters: usize,
     /// Numbers of the pending requests for each inode.
     requests: HashMap<Ino, BTreeSet<u64>>,
-    /// Number of all requests so far; a request has the number of requests before it.
+    /// Number of all requests so far.
     begun: u64,
     /// Inodes whose pages are dropped as soon as their earlier requests are answered.
     waiting: VecDeque<PendingInvalidation>,
@@ -148,7 +148,7 @@ impl PageInvalidations {
     }
 }
 
-/// The kernel's cache of the mount, which drops pages and attributes on notifications of the daemon.
+/// The kernel's cache of the mount, which the daemon changes by notifications.
 struct NotifiedCache {
     queue: Arc<PageInvalidations>,
     notifier: Notifier,
@@ -222,7 +222,7 @@ fn drop_pages(notifier: &Notifier, ino: Ino) -> bool {
         let number = ino.0;
         log::debug!("cannot invalidate the pages of inode {number}: {error}");
     }
-    // ENOENT means that the kernel does not know the inode, and so has no pages of it.
+    // ENOENT: an inode unknown to the kernel has no pages.
     done.map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
 }
 

@@ -15,7 +15,8 @@ use super::mount::mountinfo::Device;
 
 /// Sets the kernel's read-ahead size of one mount.
 pub(super) struct KernelReadahead {
-    /// The file in /sys that has the size; `None` if the mount is unknown or the file cannot be written.
+    /// The file in /sys with the kernel's read-ahead size; `None` if the mount is unknown or the file cannot be
+    /// written.
     setting: Mutex<Option<ReadaheadFile>>,
     /// Read-ahead size of files that are read sequentially, in bytes.
     sequential: u64,
@@ -23,12 +24,12 @@ pub(super) struct KernelReadahead {
 
 struct ReadaheadFile {
     path: PathBuf,
-    /// The current size in bytes; `None` before the first setting.
+    /// The kernel's current read-ahead size in bytes; `None` before the first setting.
     now: Option<u64>,
 }
 
 impl KernelReadahead {
-    /// Prepares the setting, without writing it; `sequential` is the read-ahead size of sequential files in bytes.
+    /// Prepares to set the kernel's read-ahead size; `sequential` is the size for sequential files in bytes.
     pub(super) fn new(device: Option<Device>, sequential: u64) -> KernelReadahead {
         let setting = device.map(|Device { major, minor }| ReadaheadFile {
             path: format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb").into(),
@@ -40,12 +41,12 @@ impl KernelReadahead {
         }
     }
 
-    /// Sets the size for the next opened file: the configured one for a sequential file, 4 KiB for random access.
+    /// Sets the kernel's read-ahead size for the next opened file: large for sequential files, 4 KiB for random access.
     pub(super) fn set(&self, is_sequential: bool) {
         let bytes = if is_sequential {
             self.sequential
         } else {
-            // For random access 4 KiB, because on a page fault in an mmap the kernel reads the whole read-ahead size.
+            // On a page fault in an mmap the kernel reads its whole read-ahead, so it is small for random access.
             self.sequential.min(4 << 10)
         };
         let mut setting = self.setting.lock();
@@ -59,8 +60,7 @@ impl KernelReadahead {
                 file.now = Some(bytes);
                 return;
             }
-            // In a container /sys is read-only, so that not even root can set the size: this is no reason for a
-            // warning.
+            // In a container nobody can set the read-ahead size, since /sys is read-only.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 log::debug!("{path}: {error}");
             }

@@ -38,7 +38,7 @@ impl BackingFiles {
         }
     }
 
-    /// Requests FUSE_PASSTHROUGH from the kernel; if the kernel lacks it, passthrough is disabled.
+    /// Requests FUSE_PASSTHROUGH from the kernel at the start of the mount.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
         if !self.is_enabled.load(Ordering::Relaxed) {
             return;
@@ -53,7 +53,7 @@ impl BackingFiles {
         }
     }
 
-    /// Replies to an open: with a backing file if the inode has one.
+    /// Replies to an open, with a backing file if there is one.
     fn reply_to_open(&self, reply: ReplyOpen, vfs: &Vfs, ino: Ino, opened: OpenReply) {
         let handle = FileHandle(opened.fh.0);
         if !self.is_enabled.load(Ordering::Relaxed) {
@@ -111,7 +111,6 @@ fn register(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
         .ok()
 }
 
-/// An opened file, whose open is answered with or without passthrough.
 pub(super) struct FileOpening {
     pub(super) ino: Ino,
     pub(super) opened: OpenReply,

@@ -55,7 +55,7 @@ impl Output for Entry {
     }
 }
 
-/// The result of a lookup, which may be that the name does not exist.
+/// The result of a lookup.
 impl Output for Option<Entry> {
     type Reply = ReplyEntry;
 

@@ -77,7 +77,7 @@ impl<'a> KernelRequest<'a> {
         }
     }
 
-    /// Returns the request with its own copy of the name, to be queued for a thread pool. Its time begins now.
+    /// Returns the request with a copy of its name, for a thread pool; its time begins now.
     pub(super) fn queued(self) -> KernelRequest<'static> {
         KernelRequest {
             class: self.class,

@@ -98,7 +98,7 @@ impl MountSession {
     }
 }
 
-/// Records that the kernel has ended the mount, or logs the error with which the event loops have failed.
+/// Records that a mount has ended, or logs the error of its event loops.
 fn record_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     match (end, dir) {
         (Err(error), _) => log::error!("the FUSE session ended: {error}"),

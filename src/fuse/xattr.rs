@@ -19,7 +19,7 @@ use zarrfs_store::tree::Setting;
 /// no file has capabilities.
 const CAPABILITY: &str = "security.capability";
 
-/// Whether an extended attribute is a fact about the node that zarrfs generates, and not stored.
+/// Whether zarrfs generates an extended attribute.
 fn is_synthetic(name: &OsStr) -> bool {
     name.as_bytes().starts_with(FACT_PREFIX)
 }

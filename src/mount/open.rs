@@ -97,7 +97,7 @@ pub struct ViewsConfig {
     pub spill: SpillConfig,
     /// Time limit of a request to the store.
     pub timeout: Duration,
-    /// Configuration of the access to the store, such as credentials.
+    /// Configuration of the store.
     pub store: StoreConfig,
     /// The changes directory and its configuration; `None` for a read-only mount.
     pub overlay: Option<(PathBuf, OverlayConfig)>,

@@ -16,7 +16,7 @@ use zarr_format::error::{Error, Kind, Result};
 /// The protocol version. In the first version, of zarrfs 0.1.0, requests had no version number.
 const VERSION: u32 = 3;
 
-/// A request of a command to the mount that uses a changes directory.
+/// A request of a command to a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
@@ -81,7 +81,7 @@ pub struct StatusReport {
     /// Whether a commit is running now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub committing: bool,
-    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
+    /// Paths with changes that no commit can store, and the reasons.
     pub kept: Vec<(String, String)>,
     /// Files in the changes directory that a crash of zarrfs or of the machine left incomplete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,7 +106,7 @@ pub struct FlushReport {
 pub struct DiffReport {
     /// The changed keys, in order.
     pub keys: Vec<KeyDiff>,
-    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
+    /// Paths with changes that no commit can store, and the reasons.
     pub kept: Vec<(String, String)>,
 }
 
@@ -150,7 +150,7 @@ pub struct CommitReport {
     /// The error that ended the commit early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailureReport>,
-    /// Paths with changes that cannot be committed and stay in the changes directory, and the reasons.
+    /// Paths with changes that no commit can store, and the reasons.
     pub kept: Vec<(String, String)>,
     /// Keys with data that the commit lost, since the store cannot store them, and the kind of data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -222,7 +222,6 @@ struct Envelope {
     request: ControlRequest,
 }
 
-/// Sends a request as one line, with the protocol version.
 pub(super) fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> {
     let envelope = Envelope {
         version: VERSION,
@@ -240,14 +239,12 @@ pub(super) fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest>
     }
 }
 
-/// Returns the error for a mount and a command with different protocol versions.
 pub(super) fn other_version() -> Error {
     let why =
         "the mount runs another version of zarrfs; unmount and mount again, or use that version";
     Error::unsupported("", why)
 }
 
-/// Sends a message of the mount as one line.
 pub(super) fn send_message(to: impl Write, message: &ControlMessage) -> io::Result<()> {
     send(to, message)
 }

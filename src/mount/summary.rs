@@ -13,7 +13,7 @@ use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry, OtherFormat};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Facts about a store that are quickly known: its dialect, its numbers of arrays and groups, and an example.
+/// The dialect of a store, its numbers of arrays and groups, and an example.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreSummary {
     root: Root,
@@ -52,7 +52,7 @@ enum Root {
     Broken,
 }
 
-/// Limits on the nodes that are counted, and on the time for it.
+/// Limits of the search for nodes.
 struct WalkBounds {
     nodes: usize,
     time: Duration,

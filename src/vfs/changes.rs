@@ -123,7 +123,6 @@ impl Vfs {
         credentials.uid == 0 || (credentials.uid == owner && is_permitted)
     }
 
-    /// Looks up a name that was just created.
     fn look_up_created(&self, context: &RequestContext, parent: Ino, name: &[u8]) -> Result<Entry> {
         let view = |path: &Key| self.view.lookup(context, path);
         let (found, path) = self.renames.retry_find(
@@ -257,7 +256,7 @@ impl Vfs {
             file.change(context, change)?;
             return Ok(attr_of_stat(&file.stat(context)?));
         }
-        // If the inode has lost its name, its path may lead to another file, so an open handle is used.
+        // Uses an open handle if there is one, since the path may lead to another file by now.
         if let Some(open) = self.open_file(ino, |open| open.tree_file.is_some()) {
             return change_open(context, &open, change);
         }
@@ -385,7 +384,6 @@ impl Vfs {
         })
     }
 
-    /// Returns the path of the entry `name` in a directory.
     pub(super) fn child(&self, parent: Ino, name: &[u8]) -> Result<Key> {
         self.inodes.path(parent)?.child(name)
     }
@@ -454,7 +452,6 @@ impl Vfs {
     }
 }
 
-/// Returns the error for a missing extended attribute.
 fn no_attribute(path: &Key, name: &[u8]) -> Error {
     let name = String::from_utf8_lossy(name);
     Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
@@ -472,7 +469,7 @@ fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> 
     Ok(attr_of_stat(&file.stat(context)?))
 }
 
-/// Fails with `CrossDevice` if the two paths are in different trees, between which no file can be moved.
+/// Fails with `CrossDevice` if two paths are in different trees.
 fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result<()> {
     if tree.identity() == other.identity() {
         return Ok(());

@@ -18,7 +18,7 @@ const STEP: u64 = 1 << 10;
 pub(super) struct Cursors {
     /// The cursor of each `STEP`th name.
     steps: Vec<u64>,
-    /// The cursors of the most recent names; the first of them has the number `before_recent` + 1.
+    /// The cursors of the most recent names, from number `before_recent` + 1.
     recent: VecDeque<u64>,
     before_recent: u64,
 }
@@ -136,10 +136,10 @@ mod tests {
             cursors.record(before, cursor(before + 1));
         }
         assert_eq!(cursors.nearest(names), (names, cursor(names)));
-        // The listing continues with name 30 after name 21, because the names 22 to 29 were removed.
+        // Names 22 to 29 were removed, so name 30 follows name 21.
         assert_eq!(cursors.record(21, cursor(30)), 30);
         assert_eq!(cursors.nearest(names), (names, cursor(names)));
-        // A new name, with cursor 7, appears after name 20.
+        // A new name, whose cursor is 7, appears after name 20.
         assert_eq!(cursors.record(20, 7), 21);
         assert_eq!(cursors.nearest(names), (21, 7));
     }

@@ -33,7 +33,7 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// Function that gets the entries of a directory one by one; it returns false if the reply has no space for the entry.
+/// Function that gets the entries of a directory; it returns false if there is no space for an entry.
 pub type DirSink<'a> = dyn FnMut(DirEntry<'_>) -> bool + 'a;
 
 /// An open directory. Its attributes can be read while a thread is reading its names.
@@ -198,8 +198,7 @@ impl Vfs {
 impl DirHandle {
     /// Whether the listing continues after `cursor`, and its prefetched names are recent enough to be used.
     fn is_at(&self, cursor: u64) -> bool {
-        // Prefetched names are used for 500 ms, which is only a part of the time after which changes of the store must
-        // be visible.
+        // 500 ms is only a part of the time after which changes of the store must be visible.
         let is_fresh = |read: Instant| read.elapsed() < Duration::from_millis(500);
         // Cursor 0 after an empty listing may be a rewind, so the directory is read again.
         let was_empty = cursor == 0 && self.has_ended && self.prefetched.is_empty();
@@ -223,7 +222,7 @@ impl DirHandle {
         while self.cursor < cursor {
             match self.next(context)? {
                 Some(name) => self.cursor = self.cursors.record(self.cursor, name.cursor),
-                // The listing has ended before the cursor, because names were removed.
+                // The listing has become shorter, since names were removed.
                 None => break,
             }
         }

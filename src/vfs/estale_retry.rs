@@ -21,22 +21,22 @@ impl EstaleRetries {
         self.0.lock().contains(&caller)
     }
 
-    /// Records that a request of this program is answered with `Changed`.
+    /// Records that a program's request is answered with `Changed` (ESTALE).
     pub(super) fn begin(&self, caller: Caller) {
         let mut callers = self.0.lock();
-        // The set is emptied from time to time, since programs that never retry would stay in it forever.
+        // Emptied at times, since programs that never retry would stay in the set forever.
         if callers.len() >= 4096 {
             callers.clear();
         }
         callers.insert(caller);
     }
 
-    /// Records that the program got its result; returns whether the kernel has walked the path again.
+    /// Forgets that the kernel walks a path again for a program; returns whether it did.
     pub(super) fn end(&self, caller: Caller) -> bool {
         self.0.lock().remove(&caller)
     }
 
-    /// Returns the error `Changed`, on which the kernel walks the path again, and records it.
+    /// Records and returns the error `Changed` (ESTALE), on which the kernel walks the path again.
     pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
         self.begin(caller);
         replaced(format!("inode {}", ino.0))

@@ -138,7 +138,7 @@ impl Vfs {
     /// the length of the other file, and writes with O_APPEND go to the end of the file as the daemon knows it.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
-        // The handle is added to the table before the inode, because each handle of an inode must be in the table.
+        // Each handle of an inode must be in the table, so it is added there first.
         let handle = self.handles.insert(fh, handle);
         let mut binding = self.inodes.bind(ino, fh, content);
         let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
@@ -268,8 +268,7 @@ impl Vfs {
             .drop_unless(ino, || self.is_written(ino), drop_pages);
     }
 
-    /// Records that the kernel has dropped its pages of an inode, possibly with writes that a program has made through
-    /// mmap.
+    /// Records that the kernel has dropped its pages of an inode, which may be open for writing.
     pub fn record_lost_pages(&self, ino: Ino) {
         let open = self.open_file(ino, |open| open.writer().is_ok());
         if let Some(Ok(file)) = open.as_ref().map(|open| open.writer()) {
@@ -294,9 +293,8 @@ impl Vfs {
         }
     }
 
-    /// Reads from an open file; returns fewer than `len` bytes only at the end of the file. Fails with `Changed` if the
-    /// opened version cannot be read any more, and with `WouldWait` if the request must not wait and the bytes are not
-    /// in memory.
+    /// Reads from an open file, fewer than `len` bytes only at its end. Fails with `Changed` if the opened version
+    /// cannot be read any more, and with `WouldWait` if the request must not wait and the bytes are not in memory.
     pub fn read(
         &self,
         context: &RequestContext,
@@ -438,7 +436,7 @@ impl Vfs {
         let Ok(open) = self.handles.get(fh) else {
             return;
         };
-        // The handle is removed from the inode first, because each handle of an inode must be in the table.
+        // Each handle of an inode must be in the table, so it is removed there last.
         self.inodes.release(open.ino, fh);
         self.handles.remove(fh);
         // RELEASE arrives some time after the close, which has already flushed the handle. Meanwhile another program

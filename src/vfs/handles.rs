@@ -26,7 +26,7 @@ pub(super) struct Handle {
     pub(super) version: Option<u64>,
     /// Whether reads bypass the kernel's pages.
     pub(super) direct: bool,
-    /// The file for writing; `None` if the file is generated or read-only.
+    /// The file in the tree that changes are written to; `None` if the file is not in such a tree.
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
     /// Whether the handle is open for writing.
     pub(super) writes: bool,

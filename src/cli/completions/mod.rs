@@ -16,8 +16,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
 
 fn text(shell: Shell) -> String {
     let mut text = Vec::new();
-    // The argument `help` is no clap subcommand, because `argv_forms` handles it: it is added here, so that shells
-    // complete it.
+    // `help` is no clap subcommand, since `argv_forms` handles it; it is added for the completions.
     let mut program = Cli::command().disable_help_subcommand(false);
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);

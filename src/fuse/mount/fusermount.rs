@@ -76,7 +76,7 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
         return Ok(());
     }
     let mut why = message(&end.stderr);
-    // The mount is in the kernel's mount table, so this message of fusermount3 means that it belongs to another user.
+    // The mount is in the kernel's mount table, so fusermount3 refuses it because it belongs to another user.
     if why.contains("not found in /etc/mtab") {
         why = "mounted by another user; unmount it as that user or as root".to_string();
     }
@@ -111,7 +111,7 @@ fn refused(path: &Path, mut message: String) -> Error {
 
 fn find() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // systemd does not set PATH for mount units, so the usual directories are searched too.
+    // systemd sets no PATH for mount units.
     let usual = ["/usr/bin", "/bin", "/usr/local/bin"].map(PathBuf::from);
     let folders = std::env::split_paths(&path).chain(usual);
     let mut paths = folders

@@ -113,7 +113,7 @@ fn mount_as_root(request: &MountRequest) -> Result<OwnedFd> {
     }
 }
 
-/// Returns the options for mount(2) in the text form of the kernel's FUSE, without the source, which is an argument.
+/// Returns the options for mount(2) as text, without the source, which is a separate argument.
 fn kernel_options(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
@@ -145,7 +145,6 @@ pub fn take_over(number: i32) -> Result<Connection> {
     Ok(Connection { device, dir: None })
 }
 
-/// Opens /dev/fuse.
 fn open_device() -> Result<OwnedFd> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Ok(device.into()),
@@ -166,7 +165,6 @@ fn is_missing(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }
 
-/// Returns the error for a missing /dev/fuse.
 fn missing_device() -> Error {
     Error::new(
         Kind::NotFound,
@@ -187,7 +185,7 @@ pub struct MountedDir {
     is_gone: AtomicBool,
 }
 
-/// Detaches a mount from the directory tree.
+/// Detaches a mount.
 pub fn unmount_at(mounted: &Mounted) -> Result<()> {
     if !process::geteuid().is_root() {
         return fusermount::unmount(&mounted.path);

@@ -19,7 +19,7 @@ pub const TYPE: &str = "fuse.zarrfs";
 pub struct Device {
     /// The major number: 0 for file systems without a block device, such as FUSE.
     pub major: u32,
-    /// The minor number, which distinguishes file systems without a block device.
+    /// The minor number, which distinguishes mounts.
     pub minor: u32,
 }
 

@@ -17,11 +17,11 @@ pub(super) struct InodeEntry {
     /// Directory and name of the inode, or the last ones if the name was removed (`is_named`).
     parent: u64,
     name: Box<[u8]>,
-    /// Content number (it identifies the file behind the name) that the last lookup found; `None` if it is unknown.
+    /// Number of the file (content number) that the last lookup found; `None` if it is unknown.
     pub(super) content: Option<NonZeroU64>,
     /// The kernel's lookup count of the inode.
     pub(super) lookups: u64,
-    /// Number of named entries in this directory.
+    /// Number of named entries in the directory, if the inode is a directory.
     pub(super) children: u32,
     is_named: bool,
     /// File type that the last lookup found.
@@ -34,14 +34,14 @@ pub(super) struct InodeEntry {
 /// it certainly has a length only if all replies had that length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lengths {
-    /// No length was sent yet.
+    /// No length was sent to the kernel yet.
     #[default]
     None,
-    /// All replies had this length.
+    /// All replies to the kernel had this file length.
     One(u64),
-    /// All replies had this length, and an open relies on the kernel having it.
+    /// All replies to the kernel had this file length, and an open relies on it.
     Kept(u64),
-    /// Replies had different lengths.
+    /// Replies to the kernel had different file lengths.
     Several,
 }
 
@@ -60,7 +60,7 @@ impl Lengths {
         false
     }
 
-    /// Whether all replies had this length. If so, records that an open relies on the kernel having it.
+    /// Whether all replies to the kernel had this file length. If so, records that an open relies on it.
     pub(super) fn keep(&mut self, length: u64) -> bool {
         let is_one = matches!(*self, Lengths::One(known) | Lengths::Kept(known) if known == length);
         if is_one {
@@ -139,7 +139,7 @@ impl EntryTable {
         self.by_name.find(hash_of(parent, name), is_it).copied()
     }
 
-    /// Gives a name to an inode that has none. The name must be free; the inode's entry is added if it is missing.
+    /// Gives a free name to an inode that has none; adds its entry if it is missing.
     pub(super) fn add_name(&mut self, ino: u64, parent: u64, name: &[u8]) {
         match self.get_mut(ino) {
             Some(entry) => {

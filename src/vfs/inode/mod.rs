@@ -54,7 +54,7 @@ pub struct Inodes {
 
 /// A directory in which names are to be looked up.
 pub enum DirLookup {
-    /// The directory in the form that the view returned for it.
+    /// The directory as the view returned it, for looking up names in it.
     Resolved(Arc<ViewDir>),
     /// The path of a directory that the view has not returned yet, and the number of removed names, for `cache_dir`.
     Path(Key, u64),
@@ -76,11 +76,11 @@ pub struct InodeState {
 pub enum Binding {
     /// The handle was added.
     Added,
-    /// Not added: the inode is open with another file.
+    /// The handle was not added: the inode is open with another file.
     Different,
-    /// Not added: the inode is not open, and the last lookup found another file.
+    /// The handle was not added: the inode is not open, and the last lookup found another file.
     Replaced,
-    /// Not added: the file is open as another inode with the same name.
+    /// The handle was not added: the file is open as another inode with the same name.
     Elsewhere,
 }
 
@@ -108,8 +108,8 @@ impl Inodes {
         self.lock().path(ino)
     }
 
-    /// Returns the path of an inode, with its last name if the name was removed. Fails with `Changed` if the name of a
-    /// directory above it was removed.
+    /// Returns the path of an inode that may have lost its name; it then has its last name. Fails with `Changed` if a
+    /// directory above it has lost its name.
     pub fn last_path(&self, ino: Ino) -> Result<Key> {
         self.lock().last_path(ino)
     }
@@ -156,8 +156,7 @@ impl Inodes {
         !state.open.is_open(ino.0)
     }
 
-    /// Returns a directory in the form that the view returned for it, or its path if that is not cached. Fails with
-    /// `Changed` if the directory has no path any more.
+    /// Returns a cached directory of the view, or the path of the directory. Fails with `Changed` if it has no path.
     pub fn dir(&self, ino: Ino) -> Result<DirLookup> {
         let mut state = self.lock();
         if let Some(dir) = state.dirs.get(&ino.0) {
@@ -226,8 +225,7 @@ impl Inodes {
         Ino(ino)
     }
 
-    /// Returns the inode of a name that has the attributes `attr`, and counts a lookup of the kernel. Returns `None` if
-    /// the inode that has the name stands for another file.
+    /// Returns the inode of a name, and counts a lookup; returns `None` if that inode stands for another file.
     pub fn look_up_same(&self, parent: Ino, name: &[u8], attr: &Attr) -> Option<Ino> {
         let mut state = self.lock();
         let ino = match state.choose(parent, name, attr) {
@@ -276,8 +274,8 @@ impl Inodes {
         }
     }
 
-    /// Adds a handle of the file `content` to an inode, unless the inode stands for another file, or the file is open
-    /// as another inode of the same name.
+    /// Adds a handle of the file `content` to an inode, unless the inode stands for another file or the file is open as
+    /// another inode.
     pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         let is_open = state.open.is_open(ino.0);

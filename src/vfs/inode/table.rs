@@ -27,11 +27,11 @@ pub(super) const MIXED: u64 = u64::MAX;
 
 /// Which inode a lookup returns for a name.
 pub(super) enum InodeChoice {
-    /// This existing inode.
+    /// The lookup returns this existing inode.
     Known(u64),
-    /// A new inode, because the name has none.
+    /// The lookup returns a new inode, because the name has none.
     New,
-    /// A new inode, because the inode of the name stands for another file.
+    /// The lookup returns a new inode, because the inode of the name stands for another file.
     Split,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum InodeChoice {
 pub(super) struct InodeTable {
     pub(super) entries: EntryTable,
     pub(super) open: OpenInodes,
-    /// The last directories that were looked up, in the form that the view returned.
+    /// Cache of directories, as the view returned them.
     pub(super) dirs: LruCache<u64, Arc<ViewDir>>,
     /// Number of removed names; each removal may have changed the path of a cached directory.
     pub(super) changes: u64,
@@ -75,8 +75,8 @@ impl InodeTable {
         self.path_through(ino, InodeEntry::is_named)
     }
 
-    /// Returns the path of an inode from the last names of the inode and of the directories above it, even if they were
-    /// removed. Fails with `Changed` if one of them is unknown.
+    /// Returns the path of an inode from its last name and those of the directories above it, removed or not. Fails
+    /// with `Changed` if one of them is unknown.
     pub(super) fn walked_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, |_| true)
     }
