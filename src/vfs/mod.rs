@@ -1,16 +1,16 @@
 //! File system operations on a view, in our own types: names, inodes and handles.
 //!
-//! FUSE types and stores are unknown here. This file finds names, `files` opens, reads and writes files, `directories`
-//! lists, and `changes` modifies the tree. Open files are in `handles`, the names that the kernel knows in `inode`, and
-//! `pages` tracks the kernel's page cache. `renames` and `estale_retry` handle paths that change while the kernel walks
-//! them.
+//! The code is independent of FUSE and of stores. This module looks up names; `files` opens, reads and writes files,
+//! `directories` lists, and `changes` modifies the tree. Open files are in `handles`, the names that the kernel knows
+//! in `inode`, and `pages` tracks the kernel's page cache. `renames` and `estale_retry` handle paths that change while
+//! the kernel resolves them.
 //!
-//! Each lookup is counted until the kernel forgets it. If the inode of a name is open with another content, the name is
-//! looked up again before it gets another inode.
+//! The lookups of an inode are counted until the kernel forgets them. If a name was replaced while its inode is open,
+//! the name is looked up again before the new file gets another inode.
 //!
-//! A request for an inode that has lost its name, or whose name has another content, is answered from an open handle,
-//! or with `Changed` (ESTALE): then the kernel walks the path again. `NotFound` would be wrong, since the name may have
-//! been replaced and exist all the time.
+//! A request for an inode whose name was removed or replaced is answered from an open handle. If there is none, the
+//! answer is `Changed` (ESTALE), after which the kernel resolves the path again. `NotFound` would be wrong if the name
+//! was replaced, since the name has existed all the time.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,38 +43,39 @@ pub use crate::vfs::files::OpenOptions;
 pub use crate::vfs::inode::{Ino, NameIn};
 pub use crate::vfs::pages::{Invalidation, KernelCache, OPEN_WAIT};
 
-/// A handle of an open file or directory.
+/// The number of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fh(pub u64);
 
-/// The thread of a program that sent a request.
+/// The ID of the thread that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller(pub u32);
 
-/// Owner and permission bits of a mount.
+/// Owner and permission bits of the files in a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct VfsConfig {
-    /// Owner of all files without stored attributes.
+    /// User ID of all files for which no owner is stored.
     pub uid: u32,
-    /// Group of all files without stored attributes.
+    /// Group ID of all files for which no group is stored.
     pub gid: u32,
-    /// Bits removed from 0444 for files and 0555 for directories, or from 0644 and 0755 if they are writable.
+    /// Permission bits that are removed from the mode, which is 0444 for files and 0555 for directories, and 0644 and
+    /// 0755 in writable views.
     pub umask: u32,
     /// Whether the mount is writable.
     pub writable: bool,
 }
 
-/// The result of a lookup.
+/// The reply to the lookup of a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The inode of the name.
+    /// The inode number of the file or directory that has the name.
     pub ino: Ino,
-    /// The attributes of the inode.
+    /// The attributes of the file or directory.
     pub attr: Attr,
 }
 
 impl Entry {
-    /// An entry with only a kind, which the kernel must not cache.
+    /// Returns an entry of which only the file type is known, and which the kernel must not cache.
     pub(crate) fn unknown(ino: Ino, kind: EntryKind) -> Entry {
         let attr = Attr {
             kind,
@@ -84,14 +85,14 @@ impl Entry {
     }
 }
 
-/// The reply to an open.
+/// The reply to the opening of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenReply {
     /// The handle of the open file.
     pub fh: Fh,
-    /// Whether the kernel's cached pages are valid for the current content.
+    /// Whether the kernel's cached pages are valid for the file that was opened.
     pub keep_cache: bool,
-    /// Whether reads must bypass the page cache.
+    /// Whether reads must bypass the kernel's page cache.
     pub direct: bool,
     /// Whether the file was opened for writing.
     pub writes: bool,
@@ -99,16 +100,16 @@ pub struct OpenReply {
     pub expects_sequential: bool,
 }
 
-/// A mounted view.
+/// The file system operations on one mounted view, with the inodes and handles that the kernel knows.
 pub struct Vfs {
     view: Arc<dyn View>,
     config: VfsConfig,
-    /// Mount time.
+    /// The time at which the view was mounted.
     mounted: SystemTime,
     stats: Arc<Stats>,
     inodes: Inodes,
     renames: Renames,
-    /// Names that are being changed.
+    /// Locks of names that are being created, removed or renamed.
     path_locks: PathLocks,
     handles: HandleTable,
     directories: OpenDirs,
@@ -117,7 +118,7 @@ pub struct Vfs {
 }
 
 impl Vfs {
-    /// Builds the operations over a view.
+    /// Creates the file system of a view, without inodes except the root.
     pub fn new(view: Arc<dyn View>, config: VfsConfig, stats: Arc<Stats>) -> Vfs {
         Vfs {
             view,
@@ -134,12 +135,11 @@ impl Vfs {
         }
     }
 
-    /// Returns the mount time.
     pub(crate) fn mounted(&self) -> SystemTime {
         self.mounted
     }
 
-    /// Returns owner and mode bits.
+    /// Returns the owner and the permission bits of the files in the mount.
     pub fn config(&self) -> &VfsConfig {
         &self.config
     }
@@ -149,8 +149,8 @@ impl Vfs {
         self.inodes.parent(ino)
     }
 
-    /// Returns the path of an inode, or of its child, from the mountpoint on, for messages. An inode without a name has
-    /// its last path.
+    /// Returns the path of an inode, or of its child, from the mountpoint on, for messages. For an inode without a
+    /// name, returns the path that it had last.
     pub fn display_path(&self, ino: Ino, child: Option<&[u8]>) -> String {
         let child = child.map(String::from_utf8_lossy);
         match (self.inodes.last_path(ino), child) {
@@ -163,18 +163,18 @@ impl Vfs {
         }
     }
 
-    /// Returns the path of an inode, with its last name if it has none; `None` if it is unknown or an ancestor has no
-    /// name.
+    /// Returns the path of an inode, or the path that it had last if it has no name. Returns `None` if the inode is
+    /// unknown or a parent directory has no name.
     pub fn last_path(&self, ino: Ino) -> Option<Key> {
         self.inodes.last_path(ino).ok()
     }
 
-    /// Sets the kernel's cache of this mount.
+    /// Sets the object through which the kernel's page cache for this mount is invalidated.
     pub fn set_kernel_cache(&self, cache: impl KernelCache + 'static) {
         self.pages.set_cache(Box::new(cache));
     }
 
-    /// Returns the TTL of negative lookups.
+    /// Returns how long the kernel may cache that a name does not exist.
     pub fn negative_ttl(&self) -> Duration {
         if self.config.writable {
             Duration::ZERO
@@ -183,29 +183,32 @@ impl Vfs {
         }
     }
 
-    /// Sets the TTL of attributes that are about to be sent to the kernel. On a writable mount attributes of files are
-    /// not cached, since any view can change a file; those of directories are cached for the resolution of one path.
-    /// Attributes of a mixed inode are never cached: the kernel copies the attributes of a reply one by one, so a
-    /// concurrent reader could see the length of another content.
+    /// Sets the TTL of attributes that are about to be sent to the kernel. On a writable mount, attributes of files are
+    /// not cached, since any view can change a file, and those of directories are cached while the kernel resolves a
+    /// path.
+    ///
+    /// After a name was replaced, its inode may be open with one file while the kernel has attributes of the other. The
+    /// attributes of such a mixed inode are never cached: the kernel copies the attributes of a reply one by one, so a
+    /// concurrent reader could see the length of the other file.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let is_kept = !self.config.writable && attr.kind == EntryKind::File;
         if is_kept && self.inodes.record_length(ino, attr.size) {
-            // The kernel may have begun this request before an open that relies on another length. After this
-            // invalidation it ignores the attributes in the reply, and asks again.
+            // An open that overlapped this request may rely on another length. The invalidation makes the kernel ignore
+            // the attributes in this reply and request them again.
             self.pages.invalidate(ino, Invalidation::Length);
         }
         let ttl = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
             _ if !self.config.writable => attr.ttl,
-            // Resolving a path takes a lookup and a permission check of each directory, and programs resolve the same
-            // path again at once.
+            // A path resolution needs a lookup and a permission check per directory, and programs often resolve the
+            // same path again at once.
             EntryKind::Directory => Duration::from_millis(1),
             _ => Duration::ZERO,
         };
         Attr { ttl, ..attr }
     }
 
-    /// Looks up a name; counts the lookup if the name exists.
+    /// Looks up a name in a directory. If the name exists, counts the lookup until the kernel forgets it.
     pub fn lookup(
         &self,
         context: &RequestContext,
@@ -231,16 +234,16 @@ impl Vfs {
         let Some(attr) = self.find(context, parent, name, caller)? else {
             return Ok(None);
         };
-        // `None` if the inode of the name is open with another content.
+        // `None` if the inode of the name is open with another file, because the name was replaced.
         if let Some(ino) = self.inodes.look_up_same(parent, name.bytes, &attr) {
             return Ok(Some(self.entry_of(ino, attr)));
         }
-        // Queries again, since a file that was opened after the first query may have the same content.
+        // Looks up the name again, because a program may have opened the same file after the first lookup.
         let attr = self.find(context, parent, name, caller)?;
         Ok(attr.map(|attr| self.entry(parent, name.bytes, attr)))
     }
 
-    /// Returns the attributes of a name in a directory; handles concurrent renames.
+    /// Returns the attributes of a name in a directory, also while the name or the directory is being renamed.
     fn find(
         &self,
         context: &RequestContext,
@@ -250,10 +253,9 @@ impl Vfs {
     ) -> Result<Option<Attr>> {
         let count = self.renames.count();
         match self.find_child(context, parent, name) {
-            // The name may have been renamed in the meantime.
+            // The name may have been renamed during the query, so the query is repeated.
             Ok(None) if !self.renames.have_none_since(count) => {}
-            // The directory has lost its name: the caller decides whether the kernel has to walk the path again
-            // (`path_for`).
+            // The directory has lost its name. `path_for` decides whether the kernel has to resolve the path again.
             Err(error) if error.kind() == Kind::Changed => {}
             found => return found,
         }
@@ -265,7 +267,7 @@ impl Vfs {
         Ok(found)
     }
 
-    /// Returns the attributes of a name in a directory of the inode table.
+    /// Returns the attributes of a name in a directory, without regard to concurrent renames.
     pub(super) fn find_child(
         &self,
         context: &RequestContext,
@@ -275,7 +277,7 @@ impl Vfs {
         let dir = match self.inodes.dir(parent)? {
             DirLookup::Resolved(dir) => dir,
             DirLookup::Path(path, changes) => {
-                // The children of a directory may be in memory even if the directory itself is not.
+                // A directory that would have to be requested may have children that are in memory.
                 match self.view.dir(&context.without_waiting(), &path) {
                     Ok(dir) => self.inodes.cache_dir(parent, dir, changes),
                     Err(_) => Arc::new(ViewDir::Path(path)),
@@ -285,18 +287,18 @@ impl Vfs {
         self.view.child(context, &dir, name)
     }
 
-    /// Assigns an inode to a name and counts a lookup.
+    /// Returns the entry of a name, with an inode of which one more lookup is counted.
     pub(super) fn entry(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
         let ino = self.inodes.look_up(parent, name, &attr);
         self.entry_of(ino, attr)
     }
 
-    /// Returns the kernel's entry for an inode.
+    /// Returns the reply to a lookup of an inode.
     ///
-    /// The kernel queries the attributes of a new file again before it answers the program. A TTL would save that
-    /// query, but the same TTL holds for the name: the kernel rounds it up to some milliseconds, and keeps the name
-    /// across a rename. A chunk's file that was just created and renamed would show stale bytes after a write of the
-    /// decoded file.
+    /// The kernel requests the attributes of a new file again before it answers the program. A TTL would save that
+    /// request, but the same TTL holds for the name: the kernel rounds it up to some milliseconds, and keeps the name
+    /// across a rename. Then the file of a chunk that was just created and renamed would show stale bytes after a write
+    /// of the decoded file.
     fn entry_of(&self, ino: Ino, attr: Attr) -> Entry {
         let attr = self.with_ttl(ino, attr);
         Entry { ino, attr }
@@ -306,14 +308,14 @@ impl Vfs {
     pub fn getattr(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Attr> {
         let found = self.attr_by_name(context, ino)?;
         if found.is_none() {
-            // An open file may have to be queried, and its lock may be held during a request to the store.
+            // The attributes may have to come from an open file, whose lock may be held during a request to the store.
             context.check_may_wait()?;
         }
         self.stats.getattr_requests.add(1);
         if let Some(attr) = found {
             return Ok(self.with_ttl(ino, attr));
         }
-        // Tries again if the inode is opened or closed during the request.
+        // The query is repeated if the inode is opened or closed in the meantime.
         for _ in 0..4 {
             let view = |path: &Key| self.measured(context, path);
             let answer = self.renames.retry_find(
@@ -336,12 +338,12 @@ impl Vfs {
                     .estale
                     .error_of_path(Error::not_found(path), ino, caller));
             }
-            // The inode was opened or closed in the meantime, or is a directory now.
+            // The inode was opened or closed during the query, or is a directory now.
         }
         Err(self.estale.walk_again(ino, caller))
     }
 
-    /// Returns the attributes of a path with the exact length, or the error that prevents it.
+    /// Returns the attributes of a path with the exact length, for which it decodes the file if necessary.
     fn measured(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         match self.view.lookup(context, path)? {
             Some(attr) if !attr.is_exact => self.view.measure(context, path),
@@ -349,7 +351,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the path of an inode for queries to the view; a file without a name has its last path.
+    /// Returns the path of an inode for queries to the view. For a file without a name, returns the path that it had
+    /// last.
     fn path_of_inode(&self, ino: Ino, caller: Caller) -> Result<Key> {
         self.path_for(ino, caller, || {
             if self.inodes.state(ino).is_directory {
@@ -360,8 +363,8 @@ impl Vfs {
         })
     }
 
-    /// Returns the attributes of an inode by its name; `None` if the name has another content, or the length is not
-    /// exact.
+    /// Returns the attributes that the view has for the name of an inode. Returns `None` if the name was replaced by
+    /// another file, or if the length is not exact.
     fn attr_by_name(&self, context: &RequestContext, ino: Ino) -> Result<Option<Attr>> {
         let found = match self.inodes.name(ino) {
             Ok(None) => self.view.lookup(context, &Key::root()),
@@ -376,13 +379,13 @@ impl Vfs {
         }
     }
 
-    /// Drops lookups that the kernel forgets.
+    /// Subtracts the lookups that the kernel has forgotten from the count of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
         self.inodes.forget(ino, count, || self.pages.forget(ino));
     }
 
-    /// Returns the path of an inode for a change, or for a query that no handle answers. An inode that has just lost
-    /// its name has its last path, unless it is open: then it is reached through its handles.
+    /// Returns the path of an inode for a change, or for a query that no open handle answers. For a closed file that
+    /// has just lost its name, returns the path that it had last.
     fn current_path(&self, ino: Ino) -> Result<Key> {
         let state = self.inodes.state(ino);
         if state.is_named || state.is_open || state.is_directory {
@@ -392,9 +395,9 @@ impl Vfs {
         }
     }
 
-    /// Returns the path for a query about an inode: the path from `own`. `own` fails with `Changed` if a directory has
-    /// lost its name, and the kernel walks the path again. If it fails in the second walk too, returns the path that
-    /// the kernel has walked.
+    /// Returns the path of an inode from `own`. If a directory on the path has lost its name, `own` fails with
+    /// `Changed`, and the kernel resolves the path again. If it fails then, too, returns the path that the kernel has
+    /// just resolved.
     pub(super) fn path_for(
         &self,
         ino: Ino,
@@ -414,7 +417,7 @@ impl Vfs {
         }
     }
 
-    /// Returns the target of a link.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, context: &RequestContext, ino: Ino) -> Result<Vec<u8>> {
         let target = self.renames.retry_query(
             || self.current_path(ino),
@@ -424,18 +427,18 @@ impl Vfs {
     }
 }
 
-/// Returns the error of an inode whose name was removed or has another content.
+/// Returns the error for an inode whose name was removed or replaced.
 fn replaced(what: impl std::fmt::Display) -> Error {
     Error::new(Kind::Changed, what, "was replaced by another file")
 }
 
-/// Whether an error means that the path of an inode was removed or replaced.
+/// Whether an error means that a path was removed or replaced.
 fn is_gone(error: &Error) -> bool {
     use Kind::{IsADirectory, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | IsADirectory | NotADirectory)
 }
 
-/// Maps an error about a removed path to `Changed` for its inode.
+/// Turns an error that says that a path was removed into `Changed`, for requests about an inode that had the path.
 fn gone_is_changed(error: Error) -> Error {
     if is_gone(&error) {
         Error::new(Kind::Changed, "", error)
@@ -444,7 +447,7 @@ fn gone_is_changed(error: Error) -> Error {
     }
 }
 
-/// Returns a mount of a store, owned by root.
+/// Returns the file system of a store's view for tests, owned by root.
 #[cfg(test)]
 pub(crate) fn mounted(store: impl zarrfs_store::Store + 'static, writable: bool) -> Vfs {
     let config = VfsConfig {

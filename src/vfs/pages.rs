@@ -1,21 +1,21 @@
 //! Tracks the kernel's cached pages of each inode, and when to drop them.
 //!
-//! The pages are shared by all handles of the inode, which have one content. Its bytes may still change, for example
-//! when a chunk of a decoded file is written under its key: then the kernel must drop them.
+//! All handles of an inode read the same file and share its pages. The bytes of the file may change without a write to
+//! it, for example when a chunk of a decoded file is written under its key. Then the kernel must drop the pages.
 //!
-//! While a program has a file open for writing, its pages are not dropped. The kernel drops clean pages without waiting
-//! for a write that has modified them and is on its way to us; an mmap that reads such a page gets the old bytes and
-//! writes them back. The kernel drops pages on its own when the reply to an open has no FOPEN_KEEP_CACHE, and when the
-//! mtime changes (FUSE_AUTO_INVAL_DATA, which we do not request). So we drop them, before the reply to an open, and
-//! only while no handle is open for writing.
+//! The pages of a file that is open for writing are not dropped. The kernel drops clean pages although a write that has
+//! modified them may still be on its way to us; an mmap that reads such a page again gets the old bytes and writes them
+//! back. The kernel drops pages on its own when the reply to an open has no FOPEN_KEEP_CACHE, and when the mtime
+//! changes (FUSE_AUTO_INVAL_DATA, which we do not request). So we tell it to drop pages before the reply to an open,
+//! and only while no handle is open for writing.
 //!
-//! The kernel does not drop a page that a request has locked, but waits for it. A stalled store would delay every open
-//! of the file by the time limit of a read. An open for reading that would wait longer than `OPEN_WAIT` is answered at
-//! once instead, and its handle bypasses the pages.
+//! Before the kernel drops a page, it waits for the request that has locked the page. So a stalled store could delay
+//! every open of the file by the time limit of a read. Instead, an open for reading waits at most `OPEN_WAIT`, and then
+//! its handle bypasses the pages.
 //!
-//! A program that reads many small files pays for each request: a lookup, an open, a getattr and a read for each file.
-//! At the first open of a file in a read-only mount the kernel may already have the length, and then keeps it. If the
-//! file is small and in memory, it also gets all pages before the reply, and the program's read needs no request.
+//! A program that reads many small files waits for four requests per file: lookup, open, getattr and read. At the first
+//! open of a file in a read-only mount, the kernel may already have the length, so it needs no getattr. If the file is
+//! small and in memory, the kernel also gets all pages before the reply to the open, so it needs no read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -26,29 +26,29 @@ use parking_lot::{Condvar, Mutex};
 use crate::vfs::Ino;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// What the kernel has to invalidate for an inode.
+/// The part of the kernel's cache for an inode that is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// The length, which may have changed.
+    /// Invalidates the cached length of the file.
     Length,
-    /// Nothing yet: only waits, at most `OPEN_WAIT`, until the requests that may hold pages are answered; returns
-    /// whether they are.
+    /// Invalidates nothing. Waits, at most `OPEN_WAIT`, for requests that may have locked pages, and returns whether
+    /// they were answered.
     Settled,
-    /// Content, synchronously: pages are dropped before the call returns.
+    /// Drops the cached pages before the call returns.
     ContentNow,
-    /// Content, asynchronously: pages are dropped soon, unless the inode is open for writing.
+    /// Drops the cached pages soon after the call, unless the inode is open for writing.
     Content,
-    /// Content whose writes are lost: pages are dropped soon, even if the inode is open for writing.
+    /// Drops the cached pages soon after the call, even if the inode is open for writing, because its writes are lost.
     LostContent,
 }
 
-/// The kernel's cache of a mount. A closure that invalidates also implements it, and ignores `add_pages`.
+/// The kernel's page cache for a mount. A closure can implement `invalidate`, and then `add_pages` does nothing.
 pub trait KernelCache: Send + Sync {
-    /// Invalidates an inode; returns whether the kernel has done so.
+    /// Invalidates the kernel's cache for an inode. Returns whether the kernel has done so.
     fn invalidate(&self, ino: Ino, what: Invalidation) -> bool;
 
-    /// Adds the whole content of an inode of which the kernel has no page. The kernel requests the pages that cannot be
-    /// added when a program reads them.
+    /// Adds all pages of an inode to the kernel's cache, which has none of them. Pages that cannot be added are
+    /// requested when a program reads them.
     fn add_pages(&self, _ino: Ino, _content: &[u8]) {}
 }
 
@@ -58,63 +58,62 @@ impl<F: Fn(Ino, Invalidation) -> bool + Send + Sync> KernelCache for F {
     }
 }
 
-/// How long an open waits for pages that other requests hold.
+/// Maximum time that an open waits for requests that have locked pages of the file.
 pub const OPEN_WAIT: Duration = Duration::from_secs(1);
 
-/// A handle whose open is about to be answered.
+/// A file that is being opened, before the kernel gets the reply.
 pub(super) struct Opening<'a> {
     pub(super) ino: Ino,
-    /// The version of the bytes that the handle reads; `None` if the kernel must not cache pages of these bytes.
+    /// The version of the bytes that the handle reads, or `None` if the kernel must not cache pages of the file.
     pub(super) version: Option<u64>,
-    /// Whether the kernel may have the length of another content.
+    /// Whether the kernel may have the length of another file, because the name was replaced.
     pub(super) is_mixed: bool,
-    /// Whether the handle is open for writing.
+    /// Whether the file is being opened for writing.
     pub(super) writes: bool,
-    /// Returns whether the kernel has the exact length of an inode of which it has had no pages.
+    /// Returns whether the kernel has the exact length of the inode. Only called if the kernel has had no pages of it.
     pub(super) has_length: &'a dyn Fn() -> bool,
-    /// Returns the whole content of the file, if it is in memory and small enough for the kernel to get it with the
-    /// open.
+    /// Returns all bytes of the file if they are in memory and few enough to be sent with the reply, or else `None`.
     pub(super) small_content: &'a dyn Fn() -> Option<ReadBytes>,
 }
 
-/// How an open treats the kernel's pages.
+/// What happens to the kernel's cached pages of a file when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageUse {
-    /// The pages have the bytes that the handle reads.
+    /// The pages are valid and stay cached.
     Keep,
-    /// The kernel drops the pages.
+    /// The kernel drops the pages after the reply.
     Drop,
-    /// The pages may be stale but cannot be dropped now: they stay, and the handle bypasses them.
+    /// Stale pages may stay cached, because they cannot be dropped now. Reads of the handle bypass them.
     Bypass,
 }
 
-/// The version of an inode's cached pages. Only inodes with such an entry may have pages in the kernel.
+/// The version of the pages that the kernel may have cached for an inode.
 #[derive(Clone, Copy, Default)]
 struct CachedPages {
-    /// The version of all pages; `None` if it is unknown.
+    /// The version of the bytes in all cached pages, or `None` if it is unknown.
     version: Option<u64>,
-    /// The version for which the kernel was last told to drop the pages.
+    /// The version of the file at which the kernel was last told to drop the pages.
     dropped_for: Option<u64>,
 }
 
 impl CachedPages {
-    /// Whether all pages have this version.
+    /// Whether all cached pages are known to have the given version.
     fn have_version(self, version: Option<u64>) -> bool {
         self.version.is_some() && self.version == version
     }
 }
 
-/// The kernel's cached pages.
+/// The versions of the kernel's cached pages, by inode.
 #[derive(Default)]
 pub(super) struct KernelPages {
     by_ino: Mutex<HashMap<Ino, CachedPages>>,
-    /// Inodes whose pages a thread is checking or dropping: other opens of them wait.
+    /// Inodes whose cached pages a thread is checking or dropping. Other opens of these inodes wait.
     gates: Mutex<HashSet<Ino>>,
     opened: Condvar,
     cache: OnceLock<Box<dyn KernelCache>>,
 }
 
-/// While a gate exists, other opens of its inode wait.
+/// Lets other opens of an inode wait until it is dropped.
 struct Gate<'a> {
     pages: &'a KernelPages,
     ino: Ino,
@@ -128,19 +127,19 @@ impl Drop for Gate<'_> {
 }
 
 impl KernelPages {
-    /// Sets the kernel's cache.
     pub(super) fn set_cache(&self, cache: Box<dyn KernelCache>) {
-        // Only the session that serves this file system sets it, once.
+        // The cache is set only once, by the session that serves this file system.
         let _ = self.cache.set(cache);
     }
 
-    /// Invalidates the kernel's cache. Without a kernel this does nothing.
+    /// Invalidates the kernel's cache for an inode. Does nothing before the cache is set, as in tests.
     pub(super) fn invalidate(&self, ino: Ino, what: Invalidation) -> bool {
         let cache = self.cache.get();
         cache.is_none_or(|cache| cache.invalidate(ino, what))
     }
 
-    /// Waits until no other thread holds the gate of an inode; `None` if `end` passes first.
+    /// Waits until no other open of an inode checks its pages, and makes later opens wait. Returns `None` if the time
+    /// `end` passes before.
     fn gate(&self, ino: Ino, end: Option<Instant>) -> Option<Gate<'_>> {
         let mut gates = self.gates.lock();
         while !gates.insert(ino) {
@@ -153,15 +152,16 @@ impl KernelPages {
         Some(Gate { pages: self, ino })
     }
 
-    /// Decides how a handle whose open is about to be answered uses the kernel's pages, and drops stale ones.
-    /// `is_written` returns whether another handle is open for writing and its `mark_open` was called.
+    /// Decides what happens to the kernel's cached pages when a file is opened, and drops stale pages. `is_written`
+    /// returns whether another handle is open for writing. `mark_open` is called before other opens of the inode
+    /// proceed.
     pub(super) fn open(
         &self,
         opening: &Opening<'_>,
         is_written: impl Fn() -> bool,
         mark_open: impl FnOnce(),
     ) -> PageUse {
-        // A writable mmap needs the pages, so an open for writing waits for them.
+        // A writable mmap needs the page cache, so an open for writing waits as long as necessary.
         let end = (!opening.writes).then(|| Instant::now() + OPEN_WAIT);
         let mut are_free = None;
         loop {
@@ -171,7 +171,7 @@ impl KernelPages {
             };
             let is_written = is_written();
             if are_free.is_none() && !is_written && self.has_others(opening) {
-                // Other opens of the file may proceed.
+                // While this open waits for requests, other opens of the file may proceed.
                 drop(gate);
                 are_free = Some(self.invalidate(opening.ino, Invalidation::Settled));
                 continue;
@@ -182,18 +182,18 @@ impl KernelPages {
         }
     }
 
-    /// Whether the kernel may have pages of a version that is not the one that the handle reads.
+    /// Whether the kernel may have cached pages of another version than the handle reads.
     fn has_others(&self, opening: &Opening<'_>) -> bool {
         let known = self.by_ino.lock().get(&opening.ino).copied();
         known.is_some_and(|pages| !pages.have_version(opening.version))
     }
 
-    /// Decides how a handle uses the kernel's pages. Drops stale pages only if `are_free`, that is, no request holds
-    /// them.
+    /// Decides what happens to the kernel's cached pages when a file is opened. `are_free` is whether no request has
+    /// locked a page; only then are stale pages dropped.
     fn prepare(&self, opening: &Opening<'_>, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
-            // Programs write through these pages, so the pages are current.
+            // Programs write into the cached pages, so the pages are current.
             self.by_ino.lock().entry(ino).or_default().version = None;
             if opening.is_mixed {
                 self.invalidate(ino, Invalidation::Length);
@@ -205,7 +205,7 @@ impl KernelPages {
         if known.is_none() && !opening.is_mixed && (opening.has_length)() {
             self.add_small(opening);
         } else if !is_same || opening.is_mixed {
-            // A kernel that keeps pages also keeps the file's length, and would cut the new content off there.
+            // With the pages, the kernel would keep the old length of the file, and cut the new bytes off there.
             self.invalidate(ino, Invalidation::Length);
         }
         let drop_pages = || are_free && self.invalidate(ino, Invalidation::ContentNow);
@@ -224,8 +224,8 @@ impl KernelPages {
         page_use
     }
 
-    /// Adds the pages of a small file before its first open is answered, so that the program's read needs no request.
-    /// No request can have locked a page: no other open of the inode has been answered, or will be until this one is.
+    /// Adds all pages of a small file to the kernel's cache at its first open, so that the program's read needs no
+    /// request. No request can have locked a page, because the inode has no other open before this one is answered.
     fn add_small(&self, opening: &Opening<'_>) {
         if let Some(cache) = self.cache.get()
             && let Some(content) = (opening.small_content)()
@@ -234,7 +234,8 @@ impl KernelPages {
         }
     }
 
-    /// Records that an open inode has the version `now`; tells the kernel once to drop its pages.
+    /// Records that the bytes of an open inode have the version `now`, and tells the kernel once to drop the older
+    /// pages.
     pub(super) fn change(&self, ino: Ino, now: u64) {
         {
             let mut by_ino = self.by_ino.lock();
@@ -250,7 +251,7 @@ impl KernelPages {
         self.invalidate(ino, Invalidation::Content);
     }
 
-    /// Calls `drop_pages` unless an inode is open for writing; opens of the inode wait until it returns.
+    /// Calls `drop_pages` unless the inode is open for writing. Opens of the inode wait until `drop_pages` returns.
     pub(super) fn drop_unless(
         &self,
         ino: Ino,
@@ -263,7 +264,7 @@ impl KernelPages {
         }
     }
 
-    /// Records that the kernel has forgotten an inode.
+    /// Removes the version of an inode's cached pages, since the kernel has forgotten the inode.
     pub(super) fn forget(&self, ino: Ino) {
         self.by_ino.lock().remove(&ino);
     }
@@ -287,15 +288,15 @@ mod tests {
         }
     }
 
-    /// A test kernel: signals that it is called, and blocks until it is released.
+    /// A simulated kernel that signals each call and blocks until the test releases it.
     struct Kernel {
         calls: Arc<Mutex<Vec<Invalidation>>>,
         waits: mpsc::Receiver<()>,
         release: mpsc::Sender<()>,
     }
 
-    /// The pages of a kernel that blocks on the invalidation `blocked`, as if requests held pages, and returns `false`
-    /// for it.
+    /// Returns page versions whose simulated kernel blocks at the invalidation `blocked`, as if requests had locked
+    /// pages, and then returns `false`.
     fn pages_blocked_at(blocked: Invalidation) -> (KernelPages, Kernel) {
         let pages = KernelPages::default();
         let (waits, has_begun) = mpsc::channel();
@@ -320,8 +321,8 @@ mod tests {
         (pages, kernel)
     }
 
-    /// Requests of a file whose bytes have changed hang. An open that waits for them does not block other opens of the
-    /// file, and bypasses the pages in the end.
+    /// Reads of a changed file hang, so an open waits for them and in the end bypasses the page cache. Other opens of
+    /// the file do not wait.
     #[test]
     fn an_open_that_waits_for_requests_does_not_block_others() {
         let (pages, kernel) = pages_blocked_at(Invalidation::Settled);
@@ -338,7 +339,7 @@ mod tests {
         assert!(!kernel.calls.lock().contains(&Invalidation::ContentNow));
     }
 
-    /// The lengths that were invalidated, and the contents that were added.
+    /// The number of length invalidations, and the bytes that were added to the page cache.
     #[derive(Default)]
     struct Calls(Mutex<(usize, Vec<Vec<u8>>)>);
 
@@ -383,7 +384,7 @@ mod tests {
         assert_eq!(open_twice(mixed), (2, 0));
     }
 
-    /// Dropping the pages of a file waits for a locked page. Opens of the file do not.
+    /// While the pages of a file are being dropped, which waits for a locked page, opens of the file do not wait.
     #[test]
     fn an_open_bypasses_pages_that_are_being_dropped() {
         let (pages, kernel) = pages_blocked_at(Invalidation::ContentNow);

@@ -1,9 +1,9 @@
 //! Tracks renames in progress, so that renamed entries are found by either path.
 //!
-//! During a rename the view already has the new name, but the kernel and the inode table still have the old one. Until
-//! the rename is answered, the kernel reaches the children of a folder by the folder's old name. So a path that the
-//! view does not find is also looked up under its new path, so that it never seems missing. A rename may also begin and
-//! end during a query: the last renames are remembered, so that a request that found nothing retries.
+//! During a rename, the view already has the new name, but the kernel and the inode table still use the old one. Until
+//! the rename is answered, the kernel reaches the children of a renamed folder by the folder's old name. So if the view
+//! does not find a path, the path that it has after the rename is looked up, too. A rename may also begin and end
+//! during a query, so a query that found nothing is repeated if a rename has finished in the meantime.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(super) struct Renames(Mutex<RenameTable>);
 struct RenameTable {
     under_way: Vec<Rename>,
     ended: VecDeque<Rename>,
-    /// Number of finished renames.
+    /// Number of renames that have finished since the mount.
     count: u64,
 }
 
@@ -35,12 +35,12 @@ struct Rename {
 }
 
 impl Rename {
-    /// Whether `path` is at or below the old or the new path of the rename.
+    /// Whether `path` is the old or the new path of the rename, or below one of them.
     fn touches(&self, path: &Key) -> bool {
         path.below(&self.from).is_some() || path.below(&self.to).is_some()
     }
 
-    /// Returns the new path of an entry that was at `path`, or `None` if the rename does not move it.
+    /// Returns the path that the rename gives to the entry at `path`, or `None` if it does not move the entry.
     fn moved_path(&self, path: &Key) -> Option<Key> {
         let rest = path.below(&self.from)?;
         rest.names()
@@ -48,7 +48,7 @@ impl Rename {
     }
 }
 
-/// A rename in progress; ends when it is dropped.
+/// A rename in progress, which ends when the value is dropped.
 pub(super) struct RenameUnderWay<'a> {
     all: &'a Renames,
     rename: Rename,
@@ -56,15 +56,15 @@ pub(super) struct RenameUnderWay<'a> {
 }
 
 impl RenameUnderWay<'_> {
-    /// Ends a failed rename.
+    /// Ends a rename that failed, so that it moves no path.
     pub(super) fn fail(mut self) {
         self.has_failed = true;
     }
 }
 
 impl RenameTable {
-    /// Whether a matching rename has finished since the number of finished renames was `count`. Also true if more have
-    /// finished since than are remembered.
+    /// Whether a rename that `matches` accepts has finished after the first `count` renames. Also true if so many have
+    /// finished that some are forgotten.
     fn have_ended(&self, count: u64, matches: impl Fn(&Rename) -> bool) -> bool {
         let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
         since > self.ended.len() || self.ended.iter().rev().take(since).any(matches)
@@ -72,7 +72,7 @@ impl RenameTable {
 }
 
 impl Renames {
-    /// Records the beginning of a rename.
+    /// Records that a rename begins.
     pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
         let rename = Rename {
             from: from.clone(),
@@ -86,26 +86,25 @@ impl Renames {
         }
     }
 
-    /// Whether no rename is in progress, and none has finished since the number of finished renames was `count`.
+    /// Whether no rename is in progress, and none has finished after the first `count` renames.
     pub(super) fn have_none_since(&self, count: u64) -> bool {
         let all = self.0.lock();
         all.under_way.is_empty() && all.count == count
     }
 
-    /// Returns the number of finished renames.
+    /// Returns the number of renames that have finished since the mount.
     pub(super) fn count(&self) -> u64 {
         self.0.lock().count
     }
 
-    /// Whether a rename that touches `path` or one of its ancestors has finished since the number of finished renames
-    /// was `count`.
+    /// Whether a rename that affects `path` has finished after the first `count` renames.
     pub(super) fn have_moved(&self, path: &Key, count: u64) -> bool {
         self.0
             .lock()
             .have_ended(count, |rename| rename.touches(path))
     }
 
-    /// Returns the path that an entry at `path` may have by now because of a rename in progress.
+    /// Returns the new path of the entry at `path` if a rename in progress moves it, or else `None`.
     pub(super) fn moved_path(&self, path: &Key) -> Option<Key> {
         let all = self.0.lock();
         all.under_way
@@ -113,7 +112,8 @@ impl Renames {
             .find_map(|rename| rename.moved_path(path))
     }
 
-    /// Calls `query` with a path, and with its new path if it is `NotFound` there because of a rename.
+    /// Calls `query` with a path. If it fails with `NotFound` while a rename moves the path, calls it with the new
+    /// path.
     pub(super) fn query<T>(&self, path: &Key, query: impl Fn(&Key) -> Result<T>) -> Result<T> {
         let answer = query(path);
         let is_missing = |error: &Error| error.kind() == Kind::NotFound;
@@ -123,7 +123,7 @@ impl Renames {
         }
     }
 
-    /// Like `query`, for a query that returns `None` if the path does not exist.
+    /// Calls `find` with a path. If it returns `None` while a rename moves the path, calls it with the new path.
     pub(super) fn find<T>(
         &self,
         path: &Key,
@@ -135,8 +135,8 @@ impl Renames {
         }
     }
 
-    /// Like `find`, for a name in the folder at `parent`. If nothing exists at `parent` any more, since a rename is
-    /// moving this folder, the name is looked up in the folder's new path.
+    /// Calls `find` with the path of a name in the folder `parent`. If the folder is missing while a rename moves it,
+    /// calls `find` with the name's path in the moved folder.
     pub(super) fn find_in<T>(
         &self,
         parent: &Key,
@@ -145,14 +145,14 @@ impl Renames {
     ) -> Result<Option<T>> {
         let found = find(&parent.child(name)?)?;
         match self.moved_path(parent).filter(|_| found.is_none()) {
-            // A failed rename moves nothing.
+            // The name is missing, but the folder still exists at the old path if the rename fails.
             Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
             _ => Ok(found),
         }
     }
 
-    /// Calls `query` with the path of an inode; also returns the path. If the path is missing and a rename has finished
-    /// in between, retries with a new path from `path_of`.
+    /// Calls `query` with the path of an inode, and returns the result with the path. If the path is missing and a
+    /// rename has finished in the meantime, repeats the call with the path that `path_of` returns then.
     pub(super) fn retry_query<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,
@@ -169,7 +169,8 @@ impl Renames {
         }
     }
 
-    /// Like `retry_query`, for a query that returns `None` if the path does not exist.
+    /// Calls `find` with the path of an inode, and returns the result with the path. If the path does not exist and a
+    /// rename has finished in the meantime, repeats the call with the path that `path_of` returns then.
     pub(super) fn retry_find<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,

@@ -1,10 +1,10 @@
 //! Adds the control directory `.zarrfs` to the root of a mount.
 //!
-//! A lookup finds the directory but no listing shows it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see
-//! it. It contains every view, the counters, the last failures and the options in force. A key of the same name takes
-//! precedence if the store has it at mount time. Later nothing here queries the store, so that `errors` opens even
-//! while the store does not answer. A lookup of any path begins at the root of a view, so the attributes of roots come
-//! from memory as well (`ViewRoot`).
+//! A lookup finds the directory, but no listing shows it, so that `ls -a`, `find`, `cp -r` and Zarr libraries ignore
+//! it. It contains every view, the counters, the last failures and the mount options. A key of the same name takes
+//! precedence if the store has it at mount time. The generated files need no request to the store, so that `errors`
+//! opens even while the store does not answer. The resolution of any path begins at the root of a view, so the
+//! attributes of roots come from memory as well (`ViewRoot`).
 //!
 //! Extended attributes of the root describe the mount, even if a key of the store hides the control directory. Reading
 //! them never queries the store.
@@ -27,35 +27,35 @@ use zarrfs_store::{EntryKind, Icechunk, Key, Listing};
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
 
-/// The files in the control directory.
+/// The generated files that every control directory has.
 const CONTROL_FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
 
-/// The file with the history of an Icechunk repository.
+/// The file in the control directory that shows the history of an Icechunk repository.
 const LOG: &[u8] = b"log";
 
-/// The extended attribute of a mount's root with the text of `mount.json`.
+/// Extended attribute of the mount's root whose value is the text of `mount.json`, with the options of the mount.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
 
-/// The extended attribute of a mount's root with the counters.
+/// Extended attribute of the mount's root whose value is the counters in JSON.
 pub const STATS_ATTRIBUTE: &[u8] = b"user.zarrfs.stats";
 
-/// The extended attribute of a mount's root with the number of recorded failures.
+/// Extended attribute of the mount's root whose value is the number of failures that were recorded.
 pub const FAILURES_ATTRIBUTE: &[u8] = b"user.zarrfs.failures";
 
-/// The extended attribute of a mount's root that is `shown` if the control directory is visible and `HIDDEN` if the
-/// store has a key of that name.
+/// Extended attribute of the mount's root that is `shown` if the root has the control directory, and `HIDDEN` if a key
+/// of the store has the same name.
 pub const CONTROL_ATTRIBUTE: &[u8] = b"user.zarrfs.control";
 
-/// A value of `CONTROL_ATTRIBUTE`: a key of the store has its name.
+/// The value of `CONTROL_ATTRIBUTE` if a key of the store has the control directory's name.
 pub const HIDDEN: &[u8] = b"hidden";
 
-/// TTL of root attributes that may be stale.
+/// How long the kernel caches attributes of the root that may be stale, because the store did not answer.
 const STALE_TTL: Duration = Duration::from_secs(1);
 
-/// A view whose root always has attributes: a root is a directory even if the store fails.
+/// A view with the last known attributes of its root, so that the root is a directory even if the store fails.
 struct ViewRoot {
     view: Arc<dyn View>,
-    /// The attributes that were read last; initially those of a directory that was made at mount time.
+    /// The attributes of the root that the store returned last, or those of a new directory before the first answer.
     last: Mutex<Attr>,
 }
 
@@ -67,14 +67,14 @@ impl ViewRoot {
         }
     }
 
-    /// Queries the store once for the attributes of the root, so that they are current even if the store has no cache.
+    /// Requests the attributes of the root from the store, so that they are current at mount time.
     fn refresh(&self, context: &RequestContext) {
         if let Ok(Some(attr)) = self.view.lookup(context, &Key::root()) {
             *self.last.lock() = attr;
         }
     }
 
-    /// Returns the attributes of the root without querying the store.
+    /// Returns the attributes of the root from memory, without a request to the store.
     fn attr(&self, context: &RequestContext) -> Attr {
         let current = self.view.lookup(&context.without_waiting(), &Key::root());
         let mut last = self.last.lock();
@@ -91,19 +91,20 @@ impl ViewRoot {
     }
 }
 
-/// The contents of the control directory.
+/// The files and views in the control directory of a mount.
 pub struct Control {
     views: Vec<(&'static str, ViewRoot)>,
     stats: Arc<Stats>,
-    /// The text of `mount.json`.
+    /// The text of `mount.json`, which describes the store and the options of the mount.
     mount: Vec<u8>,
-    /// The Icechunk repository of which the mount shows a revision; `None` for any other store.
+    /// The Icechunk repository whose revision the mount shows, or `None` for any other store.
     repository: Option<Arc<Icechunk>>,
     started: SystemTime,
 }
 
 impl Control {
-    /// Builds the control directory of a mount from its views by name, its counters and the text of `mount.json`.
+    /// Creates the control directory of a mount. `views` has each view by its name, and `mount` is the text of
+    /// `mount.json`.
     pub fn new(
         views: Vec<(&'static str, Arc<dyn View>)>,
         stats: Arc<Stats>,
@@ -122,7 +123,7 @@ impl Control {
         }
     }
 
-    /// Adds the history of a repository.
+    /// Adds the file with the history of an Icechunk repository to the control directory, if the mount shows one.
     pub fn with_repository(self, repository: Option<Arc<Icechunk>>) -> Control {
         Control { repository, ..self }
     }
@@ -144,7 +145,7 @@ impl Control {
         Ok(self.own_file(name))
     }
 
-    /// Returns a file that describes the mount, which needs no request to the store.
+    /// Returns a generated file of the control directory, or `None` if no file has the name.
     fn own_file(&self, name: &[u8]) -> Option<Arc<dyn File>> {
         match name {
             b"stats.json" => Some(Arc::new(Counters {
@@ -156,7 +157,7 @@ impl Control {
         }
     }
 
-    /// Returns a file with the current text; it does not change while it is open, so a reader sees whole lines.
+    /// Returns a file with the given text, which does not change while it is open, so that a reader sees whole lines.
     fn text(&self, bytes: Vec<u8>) -> Arc<dyn File> {
         Arc::new(GeneratedFile {
             bytes: bytes.into(),
@@ -175,7 +176,7 @@ impl Control {
         NameList::new(views.chain(files.map(|name| (name.to_vec(), EntryKind::File))))
     }
 
-    /// Returns an extended attribute of the root that describes the mount, or `None` if the name is not one of them.
+    /// Returns an extended attribute of the root that describes the mount, or `None` for other names.
     fn attribute(&self, name: &[u8], is_hidden: bool) -> Option<Vec<u8>> {
         match name {
             MOUNT_ATTRIBUTE => Some(self.mount.clone()),
@@ -188,7 +189,7 @@ impl Control {
     }
 }
 
-/// The file with the counters; each read returns their current values.
+/// The file `stats.json`, whose every read returns the current values of the counters.
 struct Counters {
     stats: Arc<Stats>,
 }
@@ -210,15 +211,15 @@ impl File for Counters {
     }
 }
 
-/// A view with the control directory in its root.
+/// A view whose root also contains the control directory.
 pub struct ControlDirView {
     top: ViewRoot,
     control: Arc<Control>,
-    /// Whether the view itself has an entry of the control directory's name.
+    /// Whether a key of the store has the control directory's name, so that the view has no control directory.
     is_taken: bool,
 }
 
-/// The target of a path.
+/// The file or directory at a path: in the view, in another view, or in the control directory.
 enum ControlTarget<'a> {
     View(&'a ViewRoot, Key),
     Control,
@@ -227,8 +228,8 @@ enum ControlTarget<'a> {
 }
 
 impl ControlDirView {
-    /// Adds a control directory to a view, unless the view has an entry of that name. If the root cannot be read, the
-    /// control directory is added, so that the other views stay reachable through it.
+    /// Adds the control directory to a view, unless the view's root has an entry of the same name. If the root cannot
+    /// be read, the control directory is added, so that the other views are reachable through it.
     pub fn new(
         context: &RequestContext,
         view: Arc<dyn View>,
@@ -242,7 +243,8 @@ impl ControlDirView {
         view
     }
 
-    /// Adds a control directory to the view of a store that cannot list its keys, unless the name is taken.
+    /// Adds the control directory to the view of a store that cannot list keys, unless `is_taken` says that a key has
+    /// its name.
     pub fn for_store_without_listing(
         view: Arc<dyn View>,
         control: Arc<Control>,
@@ -270,7 +272,7 @@ impl ControlDirView {
                 path.below(&top).unwrap_or_default(),
             ));
         }
-        // In earlier versions this view showed shards as directories.
+        // The view `shards` of earlier versions, which showed shards as directories, was removed.
         if name == b"shards" {
             let why = "removed; use 'zarrfs info STORE/KEY' for the index of a shard, and 'zarrfs cat STORE/KEY@N' for \
                        an inner chunk";
@@ -283,8 +285,8 @@ impl ControlDirView {
     }
 }
 
-/// Whether a path, or its child `child`, is the control directory or one of its own files: these describe the mount,
-/// not the store.
+/// Whether a path, or its child `child`, is the control directory or a generated file in it, which describe the mount
+/// and not the store.
 pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
     let mut names = path.names().chain(child);
     if names.next() != Some(CONTROL) {
@@ -296,7 +298,7 @@ pub fn is_own(path: &Key, child: Option<&[u8]>) -> bool {
     }
 }
 
-/// Whether a path is in the control directory.
+/// Whether a path is the control directory or inside it.
 fn is_control(path: &Key) -> bool {
     path.names().next() == Some(CONTROL)
 }
@@ -381,7 +383,7 @@ impl View for ControlDirView {
         match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.open(context, &path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
-            // The counters change without writes, so the kernel must not cache pages.
+            // The counters change without a write to the file, so the kernel must not cache pages of it.
             ControlTarget::File(file) => Ok(OpenedFile {
                 file,
                 content: None,
@@ -401,7 +403,7 @@ impl View for ControlDirView {
     }
 
     fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
-        // The files that the control directory generates are read-only, so nothing is registered for them.
+        // Generated files of the control directory are read-only, so no write has to be registered.
         match self.target(&WITHOUT_WAITING, path)? {
             ControlTarget::View(top, path) => top.view.begin_writing(&path),
             _ => Ok(None),

@@ -1,7 +1,7 @@
 //! A view: a hierarchy shown as a tree of directories and files.
 //!
-//! Paths are spelled like keys. A view answers by path and is stateless towards its callers; inode numbers, handles and
-//! permissions belong to `vfs`. Views do not know whether the store below is an overlay.
+//! Paths are written like keys of a store. A view knows paths only; inode numbers, handles and permissions belong to
+//! `vfs`. A view does not know whether its store has a copy-on-write layer.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ pub mod synthetic_store;
 
 pub use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// The extended attribute of an array's directory that lists the names that open in it, one a line. `listxattr` does
-/// not return it, so that programs that copy attributes do not copy it.
+/// Extended attribute of a node's directory that contains the names that can be opened in it, one a line. `listxattr`
+/// leaves it out, so that programs that copy attributes do not copy it.
 pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
 
-/// The prefix of all extended attributes that views synthesize.
+/// The prefix of all extended attributes that views generate.
 pub const FACT_PREFIX: &[u8] = b"user.zarrfs.";
 
-/// The longest text in bytes that is generated in a call that must not wait.
+/// Maximum length in bytes of a text that is generated in a call that must not wait.
 pub(crate) const MAX_IMMEDIATE_TEXT: usize = 256 << 10;
 
-/// The file in the directory of a node that cannot be read, or that a plain store leaves out: it says why.
+/// The file that says why a node cannot be read, or why an uncompressed Zarr v3 store leaves out the node.
 const ERROR_TEXT: &str = "ERROR.txt";
 
-/// Returns the name of the fact that an extended attribute shows, or `None` if it is not an attribute of a view.
+/// Returns the part of an extended attribute's name after the prefix, or `None` if views do not generate the attribute.
 pub fn fact_of(attribute: &[u8]) -> Option<&str> {
     str::from_utf8(attribute.strip_prefix(FACT_PREFIX)?).ok()
 }
@@ -47,32 +47,33 @@ pub fn fact_of(attribute: &[u8]) -> Option<&str> {
 /// The attributes of a path as `stat` shows them, without owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Directory, file or link.
+    /// Directory, file or symbolic link.
     pub kind: EntryKind,
-    /// Length in bytes.
+    /// Length of the file in bytes.
     pub size: u64,
-    /// Whether `size` is exact. If it is not, the length is not known, and `measure` returns the reason.
+    /// Whether `size` is exact. If it is not, the length is unknown, and `measure` fails with the reason.
     pub is_exact: bool,
-    /// Size of a decoded chunk in bytes, from which the block size of the file follows; 0 if the file has no chunks or
-    /// has chunks of several arrays.
+    /// Size of a decoded chunk in bytes, from which the file's block size follows. 0 if the file has no chunks or has
+    /// chunks of several arrays.
     pub chunk_bytes: u64,
-    /// Bytes stored for the file; shown as blocks, and never 0 for a file that is not empty.
+    /// Bytes that the file takes in the store, from which its number of blocks follows. Never 0 for a file that is not
+    /// empty.
     pub stored: u64,
-    /// Time of the last change.
+    /// Time of the last modification.
     pub modified: SystemTime,
-    /// TTL of the attributes in the kernel.
+    /// How long the kernel may cache the attributes.
     pub ttl: Duration,
-    /// Whether the path has no write permission bits although the mount is writable.
+    /// Whether the mode has no write permission although the mount is writable.
     pub is_read_only: bool,
-    /// Owner, mode and other POSIX attributes if the store keeps them; `None`: the defaults of the mount.
+    /// Owner, mode and other POSIX attributes if the store has them; `None` for the defaults of the mount.
     pub posix: Option<Posix>,
-    /// The number of the content behind the name, as `OpenedFile::content`; `None` if it is unknown or the path is not
-    /// a file.
+    /// The number that identifies the file behind the name, as in `OpenedFile::content`. `None` if it is unknown or the
+    /// path is not a file.
     pub content: Option<u64>,
 }
 
 impl Attr {
-    /// Returns the attributes of a file that is stored as it is shown, without owner and identity.
+    /// Returns the attributes of a file of `size` bytes, without an owner or a number that identifies the file.
     pub(crate) fn of_file(size: u64, modified: SystemTime, ttl: Duration) -> Attr {
         Attr {
             kind: EntryKind::File,
@@ -88,7 +89,7 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of a directory.
+    /// Returns the attributes of a directory with the given modification time and TTL.
     pub(crate) fn of_directory(modified: SystemTime, ttl: Duration) -> Attr {
         Attr {
             kind: EntryKind::Directory,
@@ -97,45 +98,45 @@ impl Attr {
     }
 }
 
-/// An open file.
+/// An open file, and how the kernel may cache it.
 pub struct OpenedFile {
-    /// The content of the file.
+    /// The bytes and attributes of the file.
     pub file: Arc<dyn File>,
-    /// Identifies the file behind the name: unchanged while the file is written in place, changed when the name gets
-    /// another file. `None` if it is unknown.
+    /// Identifies the file behind the name: the number is unchanged while the file is written in place, and changes
+    /// when another file gets the name. `None` if it is unknown.
     pub content: Option<u64>,
-    /// The version of the bytes: the kernel keeps its pages while it is unchanged. `None` if the kernel must not cache
-    /// pages.
+    /// The version of the bytes: while it is unchanged, the kernel may keep its cached pages. `None` if the kernel must
+    /// not cache pages.
     pub version: Option<u64>,
-    /// Whether reads must bypass the page cache, because the content changes without writes.
+    /// Whether reads must bypass the kernel's page cache, because the bytes change without a write to the file.
     pub direct: bool,
-    /// The file for writing; `None` if the file does not belong to a `Tree`.
+    /// The file through which the handle writes to a `Tree`; `None` for a file of a read-only view.
     pub tree_file: Option<Arc<dyn TreeFile>>,
 }
 
-/// The content of an open file.
+/// The bytes and attributes of an open file.
 pub trait File: ReadAt {
-    /// Returns the version of the current bytes, from memory, without waiting.
+    /// Returns the version of the current bytes without waiting for a request to the store.
     fn version(&self) -> Option<u64>;
-    /// Whether this mount may have changed the content since the last call, by a write to a source of the file. Never
-    /// waits.
+    /// Whether a write in this mount may have changed the bytes since the last call, such as a write to a chunk of a
+    /// decoded file. Never waits.
     fn may_have_changed(&self) -> bool {
         true
     }
     /// Whether reads return the bytes of the time of the open, even after `version` has changed. The mount makes such
-    /// reads fail: the kernel would take the bytes for those of the new content.
+    /// reads fail, because the kernel would take the old bytes for the new ones.
     fn is_snapshot(&self) -> bool {
         false
     }
-    /// Whether a new reader is likely to read sequentially, so that a large read-ahead pays.
+    /// Whether programs usually read the file sequentially, so that a large read-ahead is useful.
     fn expects_sequential(&self) -> bool {
         true
     }
-    /// Returns the attributes of an open file whose path is gone or has another content, or `None` if they are unknown.
+    /// Returns the attributes of an open file whose path was removed or replaced, or `None` if they are unknown.
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
         None
     }
-    /// Returns the local file that has exactly these bytes, or `None` if no local file has them.
+    /// Returns a descriptor of the local file that has exactly the same bytes, or `None` if there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -149,7 +150,7 @@ pub(crate) struct GeneratedFile {
 }
 
 impl GeneratedFile {
-    /// Opens a file with these bytes; `version` identifies them.
+    /// Opens a file with the given bytes, whose version is `version`.
     pub(crate) fn open(bytes: Bytes, version: u64, modified: SystemTime) -> OpenedFile {
         OpenedFile {
             file: Arc::new(GeneratedFile {
@@ -183,15 +184,15 @@ impl File for GeneratedFile {
     }
 }
 
-/// A resolved directory for lookups of its children, so that its path is not resolved again for each name. Valid as
-/// long as the directory has this path.
+/// A resolved directory in which names are looked up, so that its path is not resolved again for each name. Valid as
+/// long as the directory has the same path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewDir {
-    /// A directory whose children are looked up by path.
+    /// A directory whose children are looked up by their full path.
     Path(Key),
-    /// The directory of a node; the node has the same path in the hierarchy.
+    /// The directory of the node that has the same path in the hierarchy.
     Node(Key),
-    /// The chunk directory of an array.
+    /// The directory of an array's chunks.
     Chunks(Key),
 }
 
@@ -203,12 +204,12 @@ impl ViewDir {
     }
 }
 
-/// The name of a child, and its indices if it is the name of a chunk.
+/// The name of a child of a directory, and its indices if it is the name of a chunk.
 #[derive(Clone, Debug)]
 pub struct ChildName<'a> {
-    /// The name.
+    /// The name in bytes.
     pub bytes: &'a [u8],
-    /// The parsed name, if it consists of indices.
+    /// The indices and the format in the name, if it is the name of a chunk.
     pub numbered: Option<NumberedName<'a>>,
 }
 
@@ -221,11 +222,11 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
     }
 }
 
-/// A path, and the tree through which it is changed.
+/// A path of a view, and the tree through which programs change it.
 pub struct PathInTree {
-    /// The tree.
+    /// The tree through which the path is changed.
     pub tree: Arc<dyn Tree>,
-    /// The path in that tree.
+    /// The path in the tree.
     pub at: Key,
 }
 
@@ -233,12 +234,12 @@ pub struct PathInTree {
 pub trait View: Send + Sync {
     /// Returns the attributes of a path, or `None` if the path does not exist.
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>>;
-    /// Like `lookup`, with the exact length, or the error that prevents it: a file that is not empty must not look
-    /// empty.
+    /// Returns the attributes of a path with the exact length, or `None` if the path does not exist. Fails if the
+    /// length cannot be computed, since a file that is not empty must not look empty.
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         self.lookup(context, path)
     }
-    /// Returns an extended attribute that the view synthesizes, or `None` if the path does not have it.
+    /// Returns an extended attribute that the view generates, or `None` if the path does not have it.
     fn attribute(
         &self,
         _context: &RequestContext,
@@ -247,11 +248,11 @@ pub trait View: Send + Sync {
     ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
-    /// Resolves the directory at a path, for `child`.
+    /// Resolves the directory at a path, in which `child` looks up names.
     fn dir(&self, _context: &RequestContext, path: &Key) -> Result<ViewDir> {
         Ok(ViewDir::Path(path.clone()))
     }
-    /// Like `lookup`, for a name in a directory that `dir` returned.
+    /// Returns the attributes of a name in a directory that `dir` returned, or `None` if the name does not exist.
     fn child(
         &self,
         context: &RequestContext,
@@ -260,18 +261,18 @@ pub trait View: Send + Sync {
     ) -> Result<Option<Attr>> {
         self.lookup(context, &dir.path().child(name.bytes)?)
     }
-    /// Opens a directory; the listing has no `.` and `..`.
+    /// Opens the listing of a directory, without `.` and `..`.
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>>;
-    /// Opens a file.
+    /// Opens a file for reading.
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile>;
-    /// Returns the target of a link.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>>;
-    /// Registers a path as written until the returned guard is dropped. `Busy` if its elements are open for writing in
-    /// another form.
+    /// Registers a file as open for writing until the returned guard is dropped. Fails with `Busy` if its elements are
+    /// open for writing through another file.
     fn begin_writing(&self, _path: &Key) -> Result<Option<WrittenKey>> {
         Ok(None)
     }
-    /// Returns a path in the tree that changes it, or `None` if the path is read-only.
+    /// Returns the path in the tree through which programs change it, or `None` if the path is read-only.
     fn tree(&self, _context: &RequestContext, _path: &Key) -> Result<Option<PathInTree>> {
         Ok(None)
     }

@@ -1,7 +1,7 @@
 //! The store view: keys exactly as stored, byte for byte.
 //!
-//! In an object store a key may be both an object and a prefix. Then its name is a directory that contains the object
-//! under the name `.zarrfs-object`, which listings omit.
+//! In an object store, a key may be both an object and the prefix of other keys. Then the view shows a directory with
+//! the key's name, which contains the object under the name `.zarrfs-object`. Listings omit that name.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -17,19 +17,20 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{OpenMode, Stat, TreeFile};
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 
-/// A store as a tree of files.
+/// A view of a store as directories and files, with the keys of the store as paths.
 pub struct StoreView {
     store: Arc<dyn Store>,
-    /// The store as writable files, if it is writable.
+    /// The tree through which programs change the store, or `None` if the store is read-only.
     tree: Option<Arc<dyn Tree>>,
-    /// Arrays whose decoded files may have dirty chunks; these are flushed before the view shows keys.
+    /// The arrays whose decoded files programs may have written. Their modified chunks are stored before the view shows
+    /// keys.
     arrays: Option<Arc<Arrays>>,
-    /// The nodes that extended attributes describe.
+    /// The nodes that extended attributes of keys describe.
     hierarchy: Option<Arc<Hierarchy>>,
 }
 
 impl StoreView {
-    /// Builds the view of a store.
+    /// Creates the read-only view of a store.
     pub fn new(store: Arc<dyn Store>) -> StoreView {
         StoreView {
             store,
@@ -39,27 +40,28 @@ impl StoreView {
         }
     }
 
-    /// Makes the store writable through a tree.
+    /// Makes the view writable if there is a tree, which then stores the changes.
     pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> StoreView {
         self.tree = tree;
         self
     }
 
-    /// Flushes the dirty chunks of these arrays before the view shows keys.
+    /// Sets the arrays whose modified chunks are stored before the view shows keys.
     pub fn with_arrays(mut self, arrays: Arc<Arrays>) -> StoreView {
         self.arrays = Some(arrays);
         self
     }
 
-    /// Adds extended attributes with facts about nodes and chunks.
+    /// Adds extended attributes that describe the node or the chunk of a key.
     pub fn with_hierarchy(mut self, hierarchy: Arc<Hierarchy>) -> StoreView {
         self.hierarchy = Some(hierarchy);
         self
     }
 
-    /// Flushes the dirty chunks of decoded files; errors are returned by the close of the file that was written.
+    /// Stores the modified chunks of decoded files, so that the view shows the new bytes. Errors are returned when the
+    /// decoded file is closed.
     fn flush_arrays(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        // Paths in `.zarrfs` are excluded, since writes to decoded files use them.
+        // Paths in the control directory are excluded, because programs write decoded files through them.
         let arrays = self
             .arrays
             .as_ref()
@@ -74,8 +76,8 @@ impl StoreView {
         Ok(())
     }
 
-    /// Returns the metadata of the key, or of the object that is hidden in the directory of its own name. If there is a
-    /// tree, the caller has already looked up the key in it.
+    /// Returns the metadata of a key, or of the object that is shown as `.zarrfs-object` because its key is also a
+    /// prefix. In a writable view, the caller has already looked up the key in the tree.
     fn meta(&self, context: &RequestContext, path: &Key) -> Result<Option<Meta>> {
         if self.tree.is_none()
             && let Some(meta) = self.store.head(context, path)?
@@ -86,10 +88,10 @@ impl StoreView {
         hidden.map(|object| object.meta(context)).transpose()
     }
 
-    /// Opens the object that `path` addresses in the directory of the object's own name, or returns `None` if there is
-    /// no such object.
+    /// Opens the object that `path`, which ends with `.zarrfs-object`, names because its key is also a prefix. Returns
+    /// `None` if there is no such object.
     fn open_hidden(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
-        // A stored key of this name takes precedence.
+        // A stored key with the name `.zarrfs-object` takes precedence.
         let is_hidden = path.name() == b".zarrfs-object";
         let Some(key) = path.parent().filter(|_| is_hidden) else {
             return Ok(None);
@@ -106,7 +108,7 @@ impl StoreView {
     }
 }
 
-/// Returns the attributes of a stored object or prefix.
+/// Returns the attributes of a file or directory for the metadata of an object or prefix.
 pub(crate) fn attr_of(meta: &Meta, ttl: Duration) -> Attr {
     let is_directory = meta.kind == EntryKind::Directory;
     Attr {
@@ -213,7 +215,7 @@ impl View for StoreView {
     }
 }
 
-/// Returns the attributes of a writable entry, which the kernel must not cache.
+/// Returns the attributes of a file or directory of a writable store, which the kernel must not cache.
 pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     Attr {
         posix: stat.posix,
@@ -222,7 +224,7 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     }
 }
 
-/// A file that may be written while it is open for reading.
+/// A file of a writable store, which programs may write while others read it.
 pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
 impl ReadAt for ChangingFile {
@@ -234,7 +236,7 @@ impl ReadAt for ChangingFile {
 }
 
 impl File for ChangingFile {
-    /// Unknown: the file may be written, but the kernel sees these writes.
+    /// The version of the bytes is unknown, but the kernel sees all writes to the file, so its pages are current.
     fn version(&self) -> Option<u64> {
         None
     }
@@ -244,7 +246,8 @@ impl File for ChangingFile {
     }
 }
 
-/// An object with the content of the time of its open; reads fail with `Changed` once it was overwritten in place.
+/// A file that reads the object of the time of the open. Reads fail with `Changed` after the object was overwritten in
+/// place.
 struct StoredFile {
     path: Key,
     reader: Arc<dyn Reader>,
@@ -253,8 +256,8 @@ struct StoredFile {
 }
 
 impl StoredFile {
-    /// Fails with `Changed` if the object was written since it was opened. Compares size and time, not the version: the
-    /// version of a local file also changes when it is unlinked.
+    /// Fails with `Changed` if the object was written since it was opened. Size and time are compared instead of the
+    /// version, because the version of a local file also changes when it is unlinked.
     fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
         let now = self.reader.meta(context)?;
         if (now.size, now.modified) == (self.meta.size, self.meta.modified) {

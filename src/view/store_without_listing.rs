@@ -1,10 +1,10 @@
 //! The store view of a store that cannot list its keys.
 //!
-//! Directories follow from the metadata (`synthetic_store`): the folders of known nodes, and the folders on the way to
-//! chunks. The documents of a node in consolidated metadata are the copies in the consolidated metadata, without their
-//! extra indentation. For any other path the store is queried for the key of that name; if the key does not exist, the
-//! path is a directory if it is the path of a node. A writable store is an overlay over `synthetic_store`; every lookup
-//! queries it, since its content may have changed.
+//! Directories are derived from the metadata (`synthetic_store`): the folders of known nodes, and the folders that
+//! contain chunks. Documents that consolidated metadata contain are shown as they are there, without the extra
+//! indentation. For any other path, the store is queried for the key of that name; if the key does not exist, the path
+//! is a directory if a node has the path. In a writable view, a copy-on-write layer is over `synthetic_store`, and
+//! every lookup queries it, since it may have changed.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -23,30 +23,31 @@ use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Listing, Store, Tree};
 
-/// A store without listings, as a tree of files.
+/// A view of a store that cannot list its keys as directories and files, with the keys of the store as paths.
 pub struct StoreWithoutListing {
     stored: StoreView,
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
     names: SyntheticListing,
-    /// Whether the store is writable.
+    /// Whether the view is writable.
     is_tree: bool,
 }
 
-/// The entry of a path according to the metadata.
+/// The file or directory at a path, as far as the metadata of nodes describe it.
 enum PathMetadata {
     Dir(MetadataDir),
-    /// A document whose text is in consolidated metadata.
+    /// A metadata document whose text is in consolidated metadata.
     Copy(ConsolidatedCopy),
     Missing,
-    /// The metadata do not name the path: it may be a stored key, or a node that is not known yet.
+    /// The metadata do not mention the path, which may be a stored key, or a node that was not read yet.
     Nothing,
-    /// The path is not a node according to the metadata: only a stored key can be there.
+    /// The metadata exclude that the path is a node, but it may be a stored key.
     Key,
 }
 
 impl StoreWithoutListing {
-    /// Builds the view of a store with the nodes of `hierarchy`; `tree` makes the store writable.
+    /// Creates the view of a store with the nodes of `hierarchy`. If `tree` is given, programs can change the store
+    /// through it.
     pub fn new(
         store: Arc<dyn Store>,
         tree: Option<Arc<dyn Tree>>,
@@ -62,14 +63,14 @@ impl StoreWithoutListing {
         }
     }
 
-    /// Flushes the dirty chunks of these arrays before their keys are shown.
+    /// Sets the arrays whose modified chunks are stored before the view shows keys.
     pub fn with_arrays(mut self, arrays: Arc<Arrays>) -> StoreWithoutListing {
         self.stored = self.stored.with_arrays(arrays);
         self
     }
 
-    /// Looks up a path in the metadata. Reads the root, and the nodes that consolidated metadata name; any other node
-    /// is found only if it is already known.
+    /// Looks up a path in the metadata of nodes. Reads the root node and the nodes in consolidated metadata. Any other
+    /// node is only found if it was read before.
     fn metadata(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
             return Ok(PathMetadata::Nothing);
@@ -160,7 +161,7 @@ impl View for StoreWithoutListing {
     }
 }
 
-/// Looks up a path below an array in the metadata.
+/// Looks up a path below an array in the array's metadata: it may be a document or lead to a chunk.
 fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<PathMetadata> {
     Ok(match node.consolidated_entry(path) {
         Presence::Is(ConsolidatedEntry::Document(copy)) => PathMetadata::Copy(copy),
@@ -174,7 +175,7 @@ fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result
     })
 }
 
-/// Returns the attributes of a consolidated document.
+/// Returns the attributes of a metadata document whose text is in consolidated metadata.
 fn consolidated_attr(
     context: &RequestContext,
     copy: &ConsolidatedCopy,
@@ -190,18 +191,18 @@ fn consolidated_attr(
     })
 }
 
-/// Opens a consolidated document.
+/// Opens a metadata document whose text is in consolidated metadata.
 fn open_consolidated(copy: &ConsolidatedCopy) -> OpenedFile {
     let text = text_of(copy).into_owned();
     GeneratedFile::open(text.into(), version_of(copy), copy.modified)
 }
 
-/// Returns the text of a document without the indentation of its parent.
+/// Returns the text of a document in consolidated metadata, without the indentation that it has there.
 fn text_of(copy: &ConsolidatedCopy) -> Cow<'_, str> {
     dedented(str::from_utf8(&copy.text).unwrap_or_default())
 }
 
-/// Returns a number that identifies the content of a document.
+/// Returns the version of a document in consolidated metadata: a hash of its text.
 fn version_of(copy: &ConsolidatedCopy) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&copy.text);

@@ -1,12 +1,12 @@
 //! Adds listings made from metadata to a store that cannot list its keys.
 //!
-//! A directory is the folder of a node or leads to chunks of an array. The folder of a node lists the known child nodes
-//! and the node's documents. A node is known, and listed, once it or one of its documents was looked up. It is unknown
-//! which chunks are stored, so none is listed; each opens by name.
+//! A directory is the folder of a node, or contains chunks of an array. The folder of a node lists the known child
+//! nodes and the node's metadata documents. A node is known after it or one of its documents was looked up. Chunks are
+//! not listed, because it is unknown which of them are stored, but they open by name.
 //!
-//! An overlay uses `SyntheticStore` as its lower layer, so that its listings have these names and the names of the
-//! upper folder, without the names that a whiteout hides. `StoreInfo::lists` stays false: a key that no listing shows
-//! may exist.
+//! A copy-on-write overlay uses `SyntheticStore` as its lower layer, so that its listings merge the names from metadata
+//! with the names in the upper layer and omit those that a whiteout hides. `StoreInfo::lists` stays false, because keys
+//! may exist that no listing shows.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,20 +21,20 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Store};
 
-/// A store without listings, and its known nodes.
+/// Derives the listings of a store that cannot list its keys from the nodes that are known.
 #[derive(Clone)]
 pub(super) struct SyntheticListing {
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
-    /// Whether the store may change. Then the store is queried for the documents of a folder, since the documents from
-    /// which the node was read may have been replaced.
+    /// Whether the documents in the store may change. Then a listing queries the store for them, since a node may have
+    /// been read from documents that are gone.
     may_change: bool,
 }
 
-/// A directory that the metadata describe.
+/// A directory that the metadata of a node imply.
 pub(super) enum MetadataDir {
     Node(Arc<NodeEntry>),
-    /// A folder on the way to chunks of an array.
+    /// A folder that contains chunks of an array, or folders of chunks.
     Chunks,
 }
 
@@ -48,7 +48,6 @@ impl MetadataDir {
 }
 
 impl SyntheticListing {
-    /// Builds the listings of a store from the nodes of its hierarchy.
     pub(super) fn new(
         store: Arc<dyn Store>,
         hierarchy: Arc<Hierarchy>,
@@ -61,7 +60,7 @@ impl SyntheticListing {
         }
     }
 
-    /// Returns the directory at a path according to the metadata, or `None` if they describe no directory there.
+    /// Returns the directory at a path that the metadata imply, or `None` if they imply none.
     pub(super) fn folder(
         &self,
         context: &RequestContext,
@@ -85,7 +84,7 @@ impl SyntheticListing {
         Ok(Some(MetadataDir::Node(node)))
     }
 
-    /// Lists a directory.
+    /// Lists a directory that the metadata imply.
     pub(super) fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.folder(context, path)? {
             Some(MetadataDir::Node(node)) => self.names_in(context, &node)?,
@@ -95,7 +94,7 @@ impl SyntheticListing {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns the error of listing a path that is not a directory according to the metadata.
+    /// Returns the error for listing a path that is no directory according to the metadata.
     fn listing_error(&self, context: &RequestContext, path: &Key) -> Result<Error> {
         Ok(
             match self.store.head(context, path)?.map(|meta| meta.kind) {
@@ -110,14 +109,14 @@ impl SyntheticListing {
         )
     }
 
-    /// Returns the names in the folder of a node: the children of a group, then the documents.
+    /// Returns the names in a node's folder: the known children of a group, then the metadata documents.
     fn names_in(
         &self,
         context: &RequestContext,
         node: &Arc<NodeEntry>,
     ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
-        // A node whose metadata cannot be read still has its documents.
+        // A node that cannot be read has no known children, but its documents are listed.
         if node.array().is_none() && node.node.is_ok() {
             let mut children = self.hierarchy.known_children(context, node)?;
             while let Some(child) = children.next(context)? {
@@ -129,7 +128,7 @@ impl SyntheticListing {
         Ok(names)
     }
 
-    /// Returns the names of the documents in a node's folder.
+    /// Returns the names of the metadata documents in a node's folder.
     fn documents(&self, context: &RequestContext, node: &NodeEntry) -> Result<Vec<Vec<u8>>> {
         if self.may_change {
             return self.stored_documents(context, &node.path);
@@ -138,7 +137,7 @@ impl SyntheticListing {
         Ok(read.map(|key| key.name().to_vec()).collect())
     }
 
-    /// Returns the names of the documents that are stored in a folder.
+    /// Returns the names of the metadata documents in a folder, for which it queries the store.
     fn stored_documents(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for name in IN_NODE_FOLDER {
@@ -151,8 +150,7 @@ impl SyntheticListing {
     }
 }
 
-/// Whether a path in an array is a directory on the way to chunks: the key of a chunk in the grid begins with the path
-/// and a slash.
+/// Whether a path in an array is a folder of chunks: the key of a chunk in the grid begins with the path and a slash.
 pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
     let keys = &array.keys;
     let folder = [path.as_bytes(), b"/"].concat();
@@ -177,7 +175,7 @@ pub(super) fn leads_to_chunks(array: &Array, path: &Key) -> Result<bool> {
             .all(|(index, count)| index < count))
 }
 
-/// A store whose directories come from its metadata.
+/// A store that cannot list its keys, with listings that are derived from metadata.
 pub struct SyntheticStore {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
@@ -185,7 +183,7 @@ pub struct SyntheticStore {
 }
 
 impl SyntheticStore {
-    /// Builds listings for the store of `hierarchy`; `hints` belong to the same store.
+    /// Creates the store from the store of `hierarchy`, with derived listings. `hints` belong to the same store.
     pub fn new(hierarchy: Arc<Hierarchy>, hints: Arc<dyn Hints>) -> SyntheticStore {
         let inner = hierarchy.store().clone();
         SyntheticStore {
@@ -195,18 +193,18 @@ impl SyntheticStore {
         }
     }
 
-    /// Reads the node that a document describes if it is unknown, so that it is listed from then on.
+    /// Reads the node to which a metadata document belongs if it is unknown, so that it is listed from then on.
     fn load_node_of(&self, context: &RequestContext, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
         {
-            // If it fails, the next lookup tries again.
+            // A failure is ignored, because the next lookup reads the node again.
             let _ = self.names.hierarchy.node(context, &folder);
         }
     }
 }
 
-/// Returns the metadata of a folder for `head`.
+/// Returns the metadata of a folder that the metadata of nodes imply.
 fn meta_of(folder: &MetadataDir) -> Meta {
     Meta {
         modified: folder.modified(),
@@ -264,7 +262,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
 
-    /// Returns the array at `a` that this document describes.
+    /// Returns the array that is read from a metadata document with the given text.
     fn array(document: &str, text: &str) -> Array {
         let memory = MemoryStore::default();
         memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());

@@ -1,4 +1,4 @@
-//! Tests of stores and of the layers over them: local, zip, object stores and web servers.
+//! Tests the stores (local, zip, object stores, web servers) and the layers over them.
 
 #![allow(
     clippy::cast_possible_truncation,

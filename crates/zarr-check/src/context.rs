@@ -1,4 +1,4 @@
-//! Holds the store, the options, the progress and the memory of a check.
+//! Holds the store, the options, the progress counters and the memory budget of a check.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 
-/// Maximum time that reading a document waits until the budget has memory for it.
+/// Maximum time that a check waits for memory from the budget before it fails to read a metadata document.
 const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// The store and the options of a check.
@@ -30,9 +30,9 @@ pub struct CheckContext {
     pub is_remote: bool,
     /// The number of nodes, and of chunks, that are checked in parallel.
     pub threads: usize,
-    /// Returns sentences about a node that are reported as advice, such as which views do not show it.
+    /// Returns advice about a node, such as which views do not show the node.
     pub notes: fn(&Arc<Arrays>, &Arc<NodeEntry>) -> Vec<String>,
-    /// The progress of the check.
+    /// The numbers of nodes, keys and chunks that were checked so far, which the caller may display.
     pub progress: Arc<CheckProgress>,
 }
 
@@ -48,18 +48,18 @@ pub struct CheckProgress {
 /// How many nodes, keys, chunks and bytes were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckCounts {
-    /// The number of nodes.
+    /// Number of nodes checked so far.
     pub nodes: u64,
-    /// The number of keys.
+    /// Number of keys checked so far.
     pub keys: u64,
-    /// The number of decoded chunks.
+    /// Number of chunks decoded so far.
     pub chunks: u64,
-    /// The stored bytes of the decoded chunks.
+    /// Size in bytes of the decoded chunks, as they are stored.
     pub bytes: u64,
 }
 
 impl CheckProgress {
-    /// Returns the counts so far.
+    /// Returns the numbers of nodes, keys, chunks and bytes that were checked so far.
     pub fn counts(&self) -> CheckCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CheckCounts {
@@ -85,15 +85,14 @@ impl CheckProgress {
 }
 
 impl CheckContext {
-    /// Returns the store that the hierarchy reads.
     pub(crate) fn store(&self) -> &dyn Store {
         &**self.hierarchy.store()
     }
 
-    /// Returns a document and the reservation for its memory, or `None` if the document is missing.
+    /// Returns a metadata document with the reservation for its memory, or `None` if the document is missing.
     ///
-    /// `listed` is the size from a listing; without it, the store is asked. Fails as the store does, and with
-    /// `TooLarge` if the document is larger than `MAX_DOCUMENT`.
+    /// `listed` is the document's size from a listing; if it is `None`, the size is requested from the store. Fails
+    /// with `TooLarge` if the document is larger than `MAX_DOCUMENT`, and with the errors of the store.
     pub(crate) fn document(
         &self,
         key: &Key,
@@ -106,7 +105,7 @@ impl CheckContext {
                 None => return Ok(None),
             },
         };
-        // A document is in memory as bytes and as members, and so is the document that it is compared with.
+        // Two documents are in memory when they are compared, each as bytes and as parsed JSON.
         let needed = size.min(MAX_DOCUMENT).saturating_mul(4);
         let needed = needed.min(self.memory.limit() / 4);
         let reservation = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
@@ -114,13 +113,13 @@ impl CheckContext {
         Ok(object.map(|object| (object.bytes, reservation)))
     }
 
-    /// Returns the size of an object, for which it makes a request.
+    /// Requests the size of an object from the store.
     pub(crate) fn request_size(&self, key: &Key) -> Result<u64> {
         let reader = self.store().open(&UNLIMITED, key, None)?;
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
-    /// Returns the first bytes of an object, at most `HEAD`. Returns `None` if they cannot be read.
+    /// Returns the first `HEAD` bytes of an object, or `None` if they cannot be read.
     pub(crate) fn read_head(&self, key: &Key, size: u64) -> Option<ObjectHead> {
         let range = ByteRange::Span(0..size.min(HEAD as u64));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
@@ -130,28 +129,27 @@ impl CheckContext {
         })
     }
 
-    /// Returns the size of an object. Returns `None` if a request would be needed to find it.
+    /// Returns the size of an object, or `None` if only a request to a remote store would tell the size.
     pub(crate) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
         match meta {
             Some(meta) => Some(meta.size),
             None if self.is_remote => None,
             None => match self.store().head(&UNLIMITED, key).ok()?? {
-                // For a symbolic link, a listing has the length of the link's target path instead of the size of the
-                // file.
+                // A listing gives the length of a symbolic link's target path, not the size of the target file.
                 meta if meta.kind == EntryKind::Link => self.request_size(key).ok(),
                 meta => Some(meta.size),
             },
         }
     }
 
-    /// Reserves memory for a chunk, both stored and decoded. Fails with `TooLarge` if the chunk can never fit in
-    /// memory.
+    /// Reserves memory for a chunk, both stored and decoded. Fails with `TooLarge` if the budget is too small for the
+    /// chunk.
     pub(crate) fn reserve_chunk(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         self.reserve(size.saturating_add(decoded_bytes(size, pipeline)))
     }
 
-    /// Reserves memory for a shard: for all of its bytes if it is read whole, for one inner chunk, and for the indexes.
-    /// Fails with `TooLarge` if these can never fit in memory.
+    /// Reserves memory for a shard: its indexes, one inner chunk, and all of its bytes if the shard is read whole.
+    /// Fails with `TooLarge` if the budget is too small for the shard.
     pub(crate) fn reserve_shard(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         let whole = if size <= MAX_WHOLE { size } else { 0 };
         let encoded = size.min(pipeline.stored_bound());
@@ -160,14 +158,14 @@ impl CheckContext {
         self.reserve(whole.saturating_add(inner).saturating_add(indexes))
     }
 
-    /// Reserves memory for the indexes of a shard, but for no chunks. Fails with `TooLarge` if they can never fit in
-    /// memory.
+    /// Reserves memory for the indexes of a shard only. Fails with `TooLarge` if the budget is too small for the
+    /// indexes.
     pub(crate) fn reserve_indexes(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         self.reserve(index_bytes(size, pipeline.shards()))
     }
 
-    /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of the budget, since nodes and the keys
-    /// of copies in consolidated metadata need the rest.
+    /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of the budget, since the rest is for
+    /// nodes and for keys in consolidated metadata.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let limit = self.memory.limit() / 4 * 3;
         if bytes > limit {
@@ -181,12 +179,12 @@ impl CheckContext {
     }
 }
 
-/// Maximum size in bytes of a shard that is read whole, if all of its inner chunks are needed.
+/// Maximum size in bytes of a shard that is read in one request if all of its inner chunks are needed.
 pub(crate) const MAX_WHOLE: u64 = 32 << 20;
 
-/// Returns how many bytes of memory the indexes of a shard of `size` bytes and their entries take.
+/// Returns how many bytes of memory the encoded and the decoded indexes of a shard of `size` bytes take.
 fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
-    // No entry takes more memory than this.
+    // Maximum memory in bytes that a decoded entry of a shard index takes.
     let entry_bytes = 96;
     let bytes = levels.iter().map(|level| {
         let entries = level.count() as u64;
@@ -199,8 +197,8 @@ fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
     all.min(size.saturating_mul(entry_bytes))
 }
 
-/// Returns how many bytes of memory decoding a chunk takes. Variable-length elements hardly ever reach the maximum
-/// length of a chunk. For these, a multiple of the stored size is assumed, if it is smaller.
+/// Returns how many bytes of memory a chunk of `size` stored bytes takes when it is decoded. A chunk of variable-length
+/// elements is rarely as long as allowed, so a multiple of `size` is assumed for it if that is smaller.
 fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
     let decoded = pipeline.chunk_bytes() as u64;
     let decoded = if pipeline.has_fixed_length() {

@@ -1,7 +1,7 @@
 //! Describes one finding: its message, key, remedy and section of a specification.
 //!
-//! Each finding has a code that does not change between versions, so that programs can recognize and count it. Text
-//! from a store is unchanged in a finding, and escaped when the finding is displayed.
+//! Each finding has a code that does not change between versions, so that programs can recognize and count findings.
+//! Text from a store, such as a key, is only escaped when the finding is displayed.
 
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ use zarrfs_store::Key;
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// A MUST of the specification is violated, or data are lost.
+    /// Error: a MUST of the specification is violated, or data are lost.
     Error,
-    /// A SHOULD of the specification is violated, or a MUST in the way of a known writer. All common readers cope with
-    /// it.
+    /// Warning: a SHOULD of the specification is violated, or a known writer violates a MUST in a way that common
+    /// readers accept.
     Warning,
-    /// Nothing is wrong, but something could be better.
+    /// Advice: the store is valid, but something could be better.
     Advice,
 }
 
@@ -32,32 +32,33 @@ impl Severity {
     }
 }
 
-/// The indentation of the lines that follow the first line of a finding.
+/// Indentation of the lines after the first line when a finding is displayed.
 pub const INDENT: &str = "    ";
 
-/// A message about one key.
+/// A fault or advice that a check reports about one key of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The severity.
+    /// Whether the finding is an error, a warning or advice.
     pub severity: Severity,
-    /// The code of the fault: words joined by `-`, one of `CODES`.
+    /// The code that programs recognize the finding by: words joined by `-`, one of `CODES`.
     pub code: &'static str,
     /// The key of the document, chunk or folder, or the path of the node.
     pub key: Key,
-    /// The member of the document, or the part of the chunk. Empty if the finding is about the whole key.
+    /// The JSON member of the document, or the part of the chunk, that the finding is about. Empty if the finding is
+    /// about the whole key.
     pub part: String,
-    /// What is wrong and why it matters, without a full stop.
+    /// The message: what is wrong and why it matters, without a full stop.
     pub message: String,
-    /// How to repair the fault, as an instruction. Empty if the message implies it, or if only the user can know it.
+    /// How to repair the fault, as an instruction. Empty if the message implies the repair, or if only the user can
+    /// know it.
     pub remedy: String,
-    /// The section whose demand is violated, or `None` if no specification mentions the fault.
+    /// The section of the specification that the fault violates, or `None` if no specification mentions the fault.
     pub section: Option<SpecSection>,
-    /// The writer that is known to cause this fault.
+    /// The name of the writer that is known to cause the fault, or `None`.
     pub habit: Option<&'static str>,
 }
 
 impl Finding {
-    /// Builds a finding about a whole key.
     pub(crate) fn new(
         severity: Severity,
         code: &'static str,
@@ -77,40 +78,34 @@ impl Finding {
         }
     }
 
-    /// Builds an error.
     pub(crate) fn error(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Error, code, key, message)
     }
 
-    /// Builds a warning.
     pub(crate) fn warning(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Warning, code, key, message)
     }
 
-    /// Builds advice.
     pub(crate) fn advice(code: &'static str, key: &Key, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Advice, code, key, message)
     }
 
-    /// Sets the section of the specification whose demand is violated, if there is one.
     pub(crate) fn with_section(mut self, section: impl Into<Option<SpecSection>>) -> Finding {
         self.section = section.into();
         self
     }
 
-    /// Sets the remedy.
     pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = remedy.into();
         self
     }
 
-    /// Sets the part of the key that the finding is about.
     pub(crate) fn with_part(mut self, part: impl Into<String>) -> Finding {
         self.part = part.into();
         self
     }
 
-    /// Names the writer that is known to cause this fault. An error becomes a warning.
+    /// Names the writer that is known to cause the fault, and turns an error into a warning.
     pub(crate) fn with_habit(mut self, writer: &'static str) -> Finding {
         self.habit = Some(writer);
         self.severity = self.severity.max(Severity::Warning);
@@ -152,7 +147,7 @@ impl Finding {
 
 /// All codes, in the order of the manual. The meaning of a published code never changes.
 pub const CODES: [&str; 85] = [
-    // Documents.
+    // Codes of faults in metadata documents.
     "not-json",
     "not-an-object",
     "strict-json",
@@ -174,7 +169,7 @@ pub const CODES: [&str; 85] = [
     "variable-missing",
     "table-part-missing",
     "table-lengths-differ",
-    // Nodes.
+    // Codes of faults in arrays and groups.
     "node-unreadable",
     "node-not-supported",
     "node-in-array",
@@ -189,7 +184,7 @@ pub const CODES: [&str; 85] = [
     "too-many-children",
     "no-store",
     "store-unlisted",
-    // Names.
+    // Codes of faults in names.
     "name-reserved",
     "name-not-allowed",
     "name-not-recommended",
@@ -197,7 +192,7 @@ pub const CODES: [&str; 85] = [
     "names-differ-in-case",
     "names-differ-in-form",
     "key-too-long",
-    // Keys.
+    // Codes of faults in the keys of a folder.
     "orphan-key",
     "orphan-folder",
     "empty-folder",
@@ -213,18 +208,18 @@ pub const CODES: [&str; 85] = [
     "separator-not-stated",
     "separator-differs",
     "key-encoding-differs",
-    // Symbolic links.
+    // Codes of faults in symbolic links.
     "link-dangling",
     "link-leaves-store",
     "link-in-circle",
     "link-to-folder",
-    // Consolidated metadata.
+    // Codes of faults in consolidated metadata.
     "consolidated-differs",
     "consolidated-extra",
     "consolidated-missing",
     "consolidated-unreadable",
     "consolidated-too-many",
-    // Chunks and shards.
+    // Codes of faults in chunks and shards.
     "chunks-missing",
     "chunk-empty",
     "chunk-length",
@@ -237,7 +232,7 @@ pub const CODES: [&str; 85] = [
     "shard-bounds",
     "shard-overlap",
     "shard-unused",
-    // Advice.
+    // Codes of advice.
     "small-chunks",
     "large-chunks",
     "shard-without-gain",

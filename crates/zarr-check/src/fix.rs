@@ -1,7 +1,7 @@
 //! Rebuilds consolidated metadata of a group and of the groups below it.
 //!
-//! A group below is only rebuilt if it already has consolidated metadata. This repairs all faults of consolidated
-//! metadata that a check finds, and writes nothing else. Nodes are found in the same way as in a check.
+//! For a group below the given one, consolidated metadata are rebuilt only if the group already has them. Nodes are
+//! found in the same way as in a check, so all faults that a check finds in consolidated metadata are repaired.
 
 use std::sync::Arc;
 
@@ -22,14 +22,15 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The key of a document, which may or may not be stored.
+/// The key of a metadata document that a node may have, whether or not the document is stored.
 struct KnownDocument {
     key: Key,
-    /// If the document belongs to a draft, the folder of the draft's entry point, which is its root.
+    /// For a document of a Zarr v3 draft: the folder of the draft's entry point, which is the root of the draft's
+    /// hierarchy.
     top: Option<Key>,
 }
 
-/// A child of a group that waits to be visited.
+/// A child of a group that is still to be visited while documents are collected.
 struct NextNode {
     group: Arc<NodeEntry>,
     child: GroupChild,
@@ -37,7 +38,7 @@ struct NextNode {
     is_behind_link: bool,
 }
 
-/// What was found at a node: its documents, the documents that hold consolidated metadata, and its children.
+/// What was found at a node: the keys of its documents, the documents with consolidated metadata, and the children.
 #[derive(Default)]
 struct FoundNode {
     documents: Vec<KnownDocument>,
@@ -45,12 +46,12 @@ struct FoundNode {
     children: Vec<NextNode>,
 }
 
-/// Rebuilds the consolidated metadata of a group, even if it has none, and of the groups below that have some. Returns
-/// the result for each document that holds consolidated metadata.
+/// Rebuilds the consolidated metadata of a group, even if it has none, and those of groups below that already have
+/// them. Returns the result for each document that holds consolidated metadata.
 ///
 /// Fails with `Unsupported` if the store cannot list names or the dialect has no consolidated metadata, with `Invalid`
-/// if the node cannot have consolidated metadata of its own, and with `Changed` if another program changes them at the
-/// same time.
+/// if the node cannot have consolidated metadata of its own, and with `Changed` if another program changes the
+/// consolidated metadata at the same time.
 pub fn rebuild_consolidated(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -79,7 +80,7 @@ pub fn rebuild_consolidated(
     holders.iter().map(rebuild).collect()
 }
 
-/// Returns the documents that hold the consolidated metadata of a group, even if these are not there yet.
+/// Returns the documents in which a group's consolidated metadata are stored, or would be stored if it has none.
 fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<ConsolidatedDocument>> {
     let path = &start.path;
     if start.is_array() {
@@ -118,7 +119,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<Consolid
     Ok(holders)
 }
 
-/// Finds the documents of a node and of all nodes below it, and the documents that hold consolidated metadata.
+/// Finds the metadata documents of a node and of all nodes below it, and the documents with consolidated metadata.
 fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
     let mut all = FoundNode::default();
     let first = visit(context, start, 0, false)?;
@@ -151,7 +152,8 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
     }
 }
 
-/// Visits a child of a group. Like a check, stops at a child that is too deep or behind a second symbolic link.
+/// Finds the documents of a child of a group. Skips a child that is too deep or behind a second symbolic link, as a
+/// check does.
 fn visit_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     let is_behind_link = next.is_behind_link || next.child.is_link;
     if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
@@ -166,7 +168,7 @@ fn visit_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     }
 }
 
-/// Visits a node.
+/// Finds the documents and the children of a node.
 fn visit(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
@@ -189,7 +191,7 @@ fn visit(
     Ok(node)
 }
 
-/// Finds the documents of a node whose documents are in its own folder. Returns its children.
+/// Adds the documents in a node's own folder to `node`, and returns the children.
 fn visit_folder_node(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -219,7 +221,7 @@ fn visit_folder_node(
     Ok(content.folders)
 }
 
-/// Whether the document of a group contains consolidated metadata. They need not be valid.
+/// Whether the document of a group contains consolidated metadata, valid or not.
 fn has_consolidated(context: &CheckContext, key: &Key) -> Result<bool> {
     let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
         return Ok(false);
@@ -229,7 +231,7 @@ fn has_consolidated(context: &CheckContext, key: &Key) -> Result<bool> {
     Ok(member.is_some_and(|place| text.get(place) != Some("null")))
 }
 
-/// Finds the documents of a node of a draft. Returns its children.
+/// Adds the documents of a node of a Zarr v3 draft, which are not in the node's folder, and returns the children.
 fn visit_draft_node(
     context: &CheckContext,
     entry: &NodeEntry,

@@ -20,17 +20,17 @@ pub(crate) struct NodeFindings {
     by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
 }
 
-/// Findings with the same code.
+/// The findings of one node with the same fault code.
 #[derive(Default)]
 struct AlikeFindings {
     listed: Vec<Finding>,
     dropped: u64,
-    /// Whether all findings with this code, including those that were dropped, have the same message.
+    /// Whether all findings with this code have the same message, including the findings that were dropped.
     is_one_message: bool,
 }
 
 impl AlikeFindings {
-    /// Drops all but the first `most` findings in the order of keys, and duplicates.
+    /// Removes duplicate findings, and drops all but the first `most` findings in the order of keys.
     fn cut(&mut self, most: usize) {
         self.listed
             .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
@@ -42,7 +42,6 @@ impl AlikeFindings {
 }
 
 impl NodeFindings {
-    /// Adds a finding.
     pub(crate) fn add(&mut self, finding: Finding) {
         let alike = self
             .by_code
@@ -53,18 +52,18 @@ impl NodeFindings {
             None => alike.dropped == 0,
         };
         alike.listed.push(finding);
-        // Sorting many findings at once costs less than sorting after each.
+        // Sorting many findings at once costs less than sorting after each new finding.
         if alike.listed.len() >= 2 * MAX_LISTED {
             alike.cut(MAX_LISTED);
         }
     }
 
-    /// Adds findings of the same node.
     pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
         others.into_iter().for_each(|finding| self.add(finding));
     }
 
-    /// Adds all findings of the same node that were collected elsewhere, and the number that was dropped there.
+    /// Adds findings of the same node that were collected separately, and adds the numbers of findings that were
+    /// dropped.
     pub(crate) fn merge(&mut self, others: NodeFindings) {
         for (code, alike) in others.by_code {
             self.extend(alike.listed);
@@ -74,14 +73,15 @@ impl NodeFindings {
         }
     }
 
-    /// If all inspected chunks of an array have the same finding, replaces these findings by one about the array.
-    /// `chunks` is the number of stored chunks. `inspected` is the maximum number that was inspected, or `None` if all
-    /// were.
+    /// If all inspected chunks of an array have the same finding, replaces their findings by one about the array.
+    /// `chunks` is the number of stored chunks. `inspected` is the maximum number of chunks that were inspected, or
+    /// `None` if all were.
     pub(crate) fn merge_chunks(&mut self, array: &Key, chunks: u64, inspected: Option<u64>) {
         for alike in self.by_code.values_mut() {
             alike.cut(MAX_LISTED);
             let count = alike.listed.len() as u64 + alike.dropped;
-            // Findings about one or two chunks are not merged.
+            // One or two findings about chunks stay separate, because they do not show that the whole array has the
+            // fault.
             let Some(first) = alike.listed.first().filter(|_| count >= 3) else {
                 continue;
             };
@@ -107,8 +107,8 @@ impl NodeFindings {
         }
     }
 
-    /// Removes the findings with this code whose key `is_kind` accepts. Returns the first of these keys, and the number
-    /// of findings. Dropped findings are counted as well, since their keys are unknown.
+    /// Removes the findings with the given code whose keys satisfy `is_kind`. Returns the first of their keys, and the
+    /// number of findings, with all dropped findings of the code, since their keys are unknown.
     pub(crate) fn take(
         &mut self,
         code: &str,
@@ -131,7 +131,7 @@ impl NodeFindings {
         first.map(|first| (first, count))
     }
 
-    /// Fails with `Unavailable` if one of the findings is that a folder could not be listed.
+    /// Fails with `Unavailable` if a finding says that a folder could not be listed.
     pub(crate) fn check_listed(&self) -> Result<()> {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
         let mut listed = self.by_code.values().flat_map(|alike| &alike.listed);
@@ -141,14 +141,13 @@ impl NodeFindings {
         }
     }
 
-    /// Whether one of the findings is an error.
     pub(crate) fn has_error(&self) -> bool {
         self.by_code
             .keys()
             .any(|(severity, _)| *severity == Severity::Error)
     }
 
-    /// Whether one of the findings is an error about this member of a document.
+    /// Whether one of the findings is an error about the given member of a document.
     pub(crate) fn has_error_of(&self, part: &str) -> bool {
         let mut errors = self.by_code.iter();
         errors.any(|((severity, code), alike)| {
@@ -159,8 +158,8 @@ impl NodeFindings {
         })
     }
 
-    /// Returns all findings, sorted by key, each with the number of findings that it stands for. If findings with some
-    /// code were dropped, one finding with their number is added.
+    /// Returns all findings, sorted by key, each with the number of findings that it represents. If findings of a code
+    /// were dropped, one more finding tells their number.
     pub(crate) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
         let mut all = Vec::new();
         let mut more = Vec::new();

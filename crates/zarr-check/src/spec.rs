@@ -1,15 +1,15 @@
-//! Names the specifications and the sections that findings cite.
+//! Names the specifications and the sections to which findings refer.
 
-/// A section of a specification.
+/// A section of a specification that a finding cites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecSection {
-    /// The document, such as `Zarr v2`.
+    /// The title of the specification, such as `Zarr v2`.
     pub document: &'static str,
-    /// The heading of the section.
+    /// The heading of the section in the specification.
     pub heading: &'static str,
 }
 
-/// A specification.
+/// A specification of Zarr, or of a convention for Zarr stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spec {
     V2,
@@ -28,7 +28,7 @@ pub(crate) enum Spec {
 }
 
 impl Spec {
-    /// Returns the specification of a dialect. Without a dialect, returns that of the final Zarr v3.
+    /// Returns the specification of a dialect, and that of Zarr v3 if the dialect is unknown.
     pub(crate) fn of(dialect: Option<&str>) -> Spec {
         match dialect {
             Some("v2") => Spec::V2,
@@ -58,7 +58,6 @@ impl Spec {
         }
     }
 
-    /// Returns the section with this heading.
     pub(crate) const fn section(self, heading: &'static str) -> SpecSection {
         SpecSection {
             document: self.title(),
@@ -66,7 +65,7 @@ impl Spec {
         }
     }
 
-    /// Returns the section on stored chunks.
+    /// Returns the section of the specification on stored chunks.
     pub(crate) fn chunks(self) -> SpecSection {
         self.section(match self {
             Spec::V2 => "Chunks",
@@ -76,7 +75,7 @@ impl Spec {
         })
     }
 
-    /// Returns the section on the hierarchy of nodes.
+    /// Returns the section of the specification on the hierarchy of nodes.
     pub(crate) fn hierarchy(self) -> SpecSection {
         self.section(match self {
             Spec::V2 => "Groups",
@@ -86,7 +85,7 @@ impl Spec {
         })
     }
 
-    /// Returns the section on codecs.
+    /// Returns the section of the specification on codecs.
     pub(crate) fn codecs(self) -> SpecSection {
         self.section(match self {
             Spec::V2 => "Metadata",
@@ -96,7 +95,7 @@ impl Spec {
         })
     }
 
-    /// Returns the section on the documents of nodes.
+    /// Returns the section of the specification on metadata documents.
     pub(crate) fn metadata(self) -> SpecSection {
         self.section(match self {
             Spec::N5 => "Datasets",

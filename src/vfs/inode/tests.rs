@@ -6,7 +6,6 @@ use super::*;
 use zarr_format::error::Kind;
 use zarrfs_store::EntryKind;
 
-/// Returns the attributes of an entry.
 fn attr(kind: EntryKind, content: Option<u64>) -> Attr {
     Attr {
         kind,
@@ -19,12 +18,10 @@ fn directory() -> Attr {
     attr(EntryKind::Directory, None)
 }
 
-/// Returns the attributes of a file with a content.
 fn file(content: u64) -> Attr {
     attr(EntryKind::File, Some(content))
 }
 
-/// Opens an inode; this must succeed.
 fn open(inodes: &Inodes, ino: Ino, fh: u64, content: u64) {
     assert_eq!(inodes.bind(ino, Fh(fh), Some(content)), Binding::Added);
 }
@@ -92,10 +89,10 @@ fn a_name_with_another_content_gets_another_inode() {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name);
         }
         assert!(!inodes.can_show(old, &file(3)) && inodes.can_show(new, &file(3)));
-        // The first content comes back and has its old inode.
+        // The first file has the name again, and gets the inode that it had before.
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(2)), old);
         inodes.release(old, Fh(1));
-        // An inode that is not open does not get another content either.
+        // An inode that has been closed does not get another file either.
         assert_ne!(inodes.look_up(Ino::ROOT, name, &file(4)), old);
         for ino in [old, new] {
             inodes.forget(ino, 9, || ());
@@ -122,7 +119,7 @@ fn an_inode_has_handles_of_one_content() {
     inodes.release(ino, Fh(2));
     assert_eq!(inodes.bind_mixed(ino, Fh(3), Some(2)), Binding::Added);
     assert!(inodes.can_show(ino, &file(2)) && !inodes.can_show(ino, &file(1)));
-    // The kernel queries the attributes of an inode that is not open, and gets the attributes of its name.
+    // The kernel requests the attributes of a closed inode, and gets those of the file that has the inode's name.
     inodes.release(ino, Fh(3));
     assert!(inodes.can_show(ino, &file(3)));
     assert_eq!(inodes.bind(ino, Fh(4), Some(3)), Binding::Replaced);
@@ -135,7 +132,7 @@ fn an_open_content_has_one_inode_under_its_name() {
     let old = inodes.look_up(Ino::ROOT, b"a", &file(1));
     let new = inodes.look_up(Ino::ROOT, b"new", &file(2));
     inodes.rename(NameIn::new(Ino::ROOT, b"new"), NameIn::new(Ino::ROOT, b"a"));
-    // A reader with an earlier lookup opens the current content.
+    // A program that looked up the first file opens the inode after the name was replaced, and gets the second file.
     assert_eq!(inodes.bind(old, Fh(1), Some(2)), Binding::Replaced);
     assert_eq!(inodes.bind_mixed(old, Fh(1), Some(2)), Binding::Added);
     assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);
@@ -143,7 +140,7 @@ fn an_open_content_has_one_inode_under_its_name() {
     assert_eq!(inodes.path(new).unwrap_err().kind(), Kind::Changed);
 }
 
-/// The kernel returns EIO for an inode that has received attributes of another kind.
+/// The kernel returns EIO for an inode if a reply has attributes of another file type.
 #[test]
 fn an_open_inode_never_shows_a_link_of_the_same_name() {
     let inodes = Inodes::new();
@@ -153,7 +150,7 @@ fn an_open_inode_never_shows_a_link_of_the_same_name() {
     assert!(!inodes.can_show(ino, &link));
     let new = inodes.look_up(Ino::ROOT, b"a", &link);
     assert_ne!(new, ino);
-    // The name is replaced, and no unlink is reported.
+    // The name gets another file without an unlink through the mount.
     assert_ne!(inodes.look_up(Ino::ROOT, b"a", &file(2)), new);
 }
 
@@ -179,7 +176,7 @@ fn names_with_equal_hashes_get_different_inodes() {
     let inodes = Inodes::new();
     let mut numbers = std::collections::HashMap::new();
     let name = |number: u64| number.to_string().into_bytes();
-    // Of some ten thousand names, two have the same 31-bit hash.
+    // Among some ten thousand names, two have the same 31-bit hash.
     let (first, second) = (0..)
         .find_map(|number| {
             let other = numbers.insert(inodes.number_of(Ino::ROOT, &name(number)), number);
@@ -206,7 +203,7 @@ fn a_name_takes_at_most_200_bytes_and_frees_them() {
     for number in 0..names {
         let name = name(number);
         inos.push(inodes.look_up(Ino::ROOT, name.as_bytes(), &file(number)));
-        // The tables waste most when they have just grown, above 7/8 of a power of two.
+        // The hash tables waste most memory just after they have grown, above 7/8 of a power of two.
         if [18, 20]
             .map(|power| (7 << power >> 3) + 1)
             .contains(&number)
@@ -223,7 +220,8 @@ fn a_name_takes_at_most_200_bytes_and_frees_them() {
     assert!(left < 64 << 10, "{left} bytes");
 }
 
-/// The kernel may ignore either of two overlapping replies: it certainly has a length only if all replies had it.
+/// Of two overlapping replies, the kernel may ignore either. So the kernel certainly has a length only if every reply
+/// had it.
 #[test]
 fn a_length_is_relied_on_only_if_the_kernel_got_no_other() {
     let inodes = Inodes::new();

@@ -1,8 +1,8 @@
 //! Decoded files open for writing: writes go to the chunks of the array.
 //!
 //! The array determines the length of its decoded file, so the file cannot be truncated or extended. Owner, mode and
-//! times come from the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each
-//! of its writers gets the error once, at its next close or sync, even if another writer flushed the chunk.
+//! times come from the mount; setting them has no effect. If a modified chunk cannot be stored because another program
+//! has changed its key, the chunk is dropped. Each writer of the chunk gets the error once, at its next close or sync.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,6 @@ use zarrfs_store::sync::read_bytes::ReadAt;
 use zarrfs_store::tree::{AttrChange, Stat, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Store, Version};
 
-/// A decoded file open for writing.
 pub(super) struct DecodedWriter {
     pub(super) path: Key,
     pub(super) entry: Arc<NodeEntry>,
@@ -25,15 +24,15 @@ pub(super) struct DecodedWriter {
     store: Arc<dyn Store>,
     /// Whether the handle has written since the last flush.
     has_written: AtomicBool,
-    /// The array's number of mmap page writes at the last flush.
+    /// The number of mmap page writes to the array that had been received at the last flush.
     page_writes: AtomicU64,
-    /// The array's number of dropped chunks at the last check.
+    /// The number of the array's modified chunks that had been dropped when the handle last checked for losses.
     lost_chunks: AtomicU64,
 }
 
 impl DecodedWriter {
-    /// Opens a file by its path in the view; `mount_dir` is the view's directory in the mount. `Busy` if another file
-    /// of the array is open for writing.
+    /// Opens a decoded file for writing. `mount_dir` is the path of the view's directory in the mount. Fails with
+    /// `Busy` if another decoded file of the same array is open for writing.
     pub(super) fn new(
         mount_dir: &str,
         path: &Key,
@@ -56,16 +55,16 @@ impl DecodedWriter {
         })
     }
 
-    /// Whether this writer may have written since the last call. A write-back of mmap pages counts as a write of every
-    /// writer, since the kernel sends it through any handle of the file.
+    /// Whether this handle may have written since the last call. A write of mmap pages counts for every handle of the
+    /// file, since the kernel sends it through any of them.
     fn take_written(&self) -> bool {
         let page_writes = self.export.array().page_writes();
         let has_pages = self.page_writes.swap(page_writes, Ordering::AcqRel) != page_writes;
         self.has_written.swap(false, Ordering::AcqRel) || has_pages
     }
 
-    /// Fails if a flush, by any writer, has dropped chunks since this writer's last check, and this writer may have
-    /// written them.
+    /// Fails if modified chunks that this handle may have written were dropped since its last check, by the flush of
+    /// any handle.
     fn check_lost(&self, has_written: bool) -> Result<()> {
         let (count, error) = self.export.array().lost();
         let before = self.lost_chunks.swap(count, Ordering::AcqRel);
@@ -76,7 +75,7 @@ impl DecodedWriter {
     }
 }
 
-/// Fails if the length of a decoded file would change.
+/// Fails if `wanted`, the new length of a decoded file, differs from its length, which the array determines.
 pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     if length == wanted {
         return Ok(());
@@ -113,7 +112,7 @@ impl TreeFile for DecodedWriter {
         written.map_err(|error| error.about(&self.path))
     }
 
-    /// Does nothing: a decoded file always has its full length.
+    /// Does nothing within the file's length, since a decoded file always has its full length.
     fn allocate(
         &self,
         _context: &RequestContext,
@@ -142,8 +141,8 @@ impl TreeFile for DecodedWriter {
         let flushed = self.export.array().flush(context);
         let lost = self.check_lost(has_written);
         if flushed.is_err() && has_written {
-            // The chunks that could not be stored stay dirty and may be dropped later: the next flush must check for
-            // that.
+            // Chunks that could not be stored stay modified and may be dropped later, so the next flush must check for
+            // losses.
             self.has_written.store(true, Ordering::Release);
         }
         flushed.and(lost).map_err(|error| error.about(&self.path))

@@ -1,12 +1,12 @@
 //! `attributes.json` open for writing, and scratch files that programs rename onto it.
 //!
-//! Writes are buffered and take effect at close or sync: the text is parsed, and either all of it is stored in the
-//! dialect of the node or nothing is. A document that has changed since the program read it is not replaced
+//! Writes are buffered and take effect at close or sync: the text is parsed and stored in the dialect of the node, or
+//! the close fails and nothing is stored. A document that has changed since the program read it is not replaced
 //! (`Changed`).
 //!
-//! A program that reads a document, changes it and writes it back opens it twice, or writes another file and renames
-//! it. So the document is truncated or replaced only if it still has the version that a program read last. A document
-//! that no program has read is saved unconditionally. For `attributes.json` only the attributes are compared.
+//! To change a document, programs read it, and then open it again for writing, or rename another file onto it. So the
+//! document is truncated or replaced only if it still has the version that a program read last. A document that no
+//! program has read is saved unconditionally. Two versions of `attributes.json` are the same if their attributes are.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -26,42 +26,42 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Version};
 
-/// Maximum length of a document that can be written, in bytes.
+/// Maximum length in bytes of an `attributes.json` that a program writes.
 const MAX_DOCUMENT: u64 = 16 << 20;
 
-/// The purpose of a file's bytes.
+/// What happens to the bytes of a file when it is closed or synced.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
-    /// The bytes become the attributes of the node.
+    /// The bytes are stored as the attributes of the node.
     Document,
-    /// The file was created after the document was unlinked. Its bytes become the attributes if it still has the
-    /// document's name.
+    /// The bytes of a file that was created after `attributes.json` was unlinked. They are stored as the attributes if
+    /// the file still has that name.
     NewDocument,
-    /// The bytes stay in memory.
+    /// The bytes stay in memory, because the file is a scratch file.
     Scratch,
 }
 
-/// `attributes.json` of a node, or a scratch file next to it.
+/// An open `attributes.json` of a node, or an open scratch file in the same directory.
 pub(super) struct DocumentFile {
     resolver: Arc<PathResolver>,
     path: Key,
     role: Role,
     bytes: Arc<ScratchFile>,
-    /// The number that identifies the file.
+    /// The number by which the inode table recognizes the file.
     content: u64,
     /// Whether the file has writes that are not stored yet.
     is_dirty: Mutex<bool>,
-    /// The version of the document when it was opened.
+    /// The version that `attributes.json` had when it was opened.
     opened: Option<DocumentVersion>,
-    /// The version that the document must still have when it is saved, since the program has read it; `None` for an
-    /// unconditional save.
+    /// The version that the program has read, which `attributes.json` must still have when it is saved. `None` if the
+    /// document is saved unconditionally.
     read_version: Mutex<Option<DocumentVersion>>,
-    /// Whether the file was read.
+    /// Whether the program has read from the handle.
     is_read: AtomicBool,
 }
 
 impl DocumentFile {
-    /// Opens a node's document with this text.
+    /// Opens the `attributes.json` of a node, whose text is `text`.
     pub(super) fn document(
         resolver: &Arc<PathResolver>,
         path: &Key,
@@ -82,8 +82,8 @@ impl DocumentFile {
         })
     }
 
-    /// Opens a file that was created in place of a document. A file that this open has created (`is_created`) is dirty
-    /// from the start: if it is closed empty, the close fails like any other save of an empty document.
+    /// Opens an `attributes.json` that was created after an unlink. If this open has created the file (`is_created`),
+    /// closing it empty fails, since an empty text is no valid document.
     pub(super) fn new_document(
         resolver: &Arc<PathResolver>,
         path: &Key,
@@ -98,7 +98,7 @@ impl DocumentFile {
         })
     }
 
-    /// Opens a scratch file.
+    /// Opens a scratch file, whose bytes stay in memory.
     pub(super) fn scratch(
         resolver: &Arc<PathResolver>,
         path: &Key,
@@ -125,21 +125,22 @@ impl DocumentFile {
         }
     }
 
-    /// Truncates the file, or extends it with zeros.
+    /// Truncates the buffered bytes to `length`, or extends them with zeros.
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked_length(length)?;
         let resized = self.bytes.resize(length);
         resized.map_err(|error| error.about(&self.path))?;
         let was_dirty = std::mem::replace(&mut *self.is_dirty.lock(), true);
         if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
-            // This handle has not read the document, so the program read it before this open, if at all.
+            // Nothing was read through this handle, so the version that counts is the one that the program read before,
+            // if any.
             *self.read_version.lock() = self.resolver.scratch_files.last_read(&self.path);
         }
         self.record_write();
         Ok(())
     }
 
-    /// Records, at the first read, that a program has read the version of the open.
+    /// Records at the first read that a program has read the version of `attributes.json` that was opened.
     fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::AcqRel)
             && let Some(opened) = &self.opened
@@ -166,8 +167,8 @@ impl DocumentFile {
         }
     }
 
-    /// Whether the bytes become the attributes. The bytes of a new document that has lost the document's name are
-    /// dropped, like those of any unlinked file.
+    /// Whether the bytes of the file are stored as attributes. They are not if the file has lost the name
+    /// `attributes.json`, as the bytes of any unlinked file are dropped.
     fn is_to_be_stored(&self) -> bool {
         match self.role {
             Role::Document => true,
@@ -183,7 +184,7 @@ impl DocumentFile {
         }
     }
 
-    /// Stores the bytes as the attributes.
+    /// Stores the bytes of the file as the attributes of the node.
     fn store(&self, context: &RequestContext) -> Result<()> {
         let read = self.read_version.lock().clone();
         let text = self.bytes.bytes();
@@ -261,7 +262,7 @@ impl TreeFile for DocumentFile {
         })
     }
 
-    /// Owner and mode come from the mount: setting them succeeds without effect.
+    /// Owner and mode come from the mount, so a change of them succeeds without effect.
     fn change(&self, _context: &RequestContext, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.resize(size)?;
@@ -275,9 +276,9 @@ impl TreeFile for DocumentFile {
     }
 }
 
-/// Stores the text of a node's `attributes.json`; returns its new version. `Invalid` if the text does not parse or the
-/// dialect cannot express it, `Changed` if the document no longer has the version `read`. After an error the old
-/// document stays.
+/// Stores the text of a node's `attributes.json` and returns the new version. Fails with `Invalid` if the text cannot
+/// be parsed or the dialect cannot express it, and with `Changed` if the document no longer has the version `read`.
+/// After an error, the old document remains.
 pub(super) fn save(
     resolver: &PathResolver,
     context: &RequestContext,
@@ -306,7 +307,7 @@ pub(super) fn save(
         }
         Err(error) => {
             if error.kind() == Kind::Changed {
-                // The next save is unconditional unless its program reads the document again.
+                // After a refused save, the next save is unconditional unless the program reads the document again.
                 resolver.scratch_files.forget_read(path);
             }
             Err(error)
@@ -314,8 +315,8 @@ pub(super) fn save(
     }
 }
 
-/// Parses attributes that a program has written; `Corrupt` if they are not a JSON object, `Invalid` if an object in
-/// them has a duplicate name.
+/// Parses the attributes that a program has written. Fails with `Corrupt` if they are not a JSON object, and with
+/// `Invalid` if a name occurs twice in an object.
 fn parsed(bytes: &[u8]) -> Result<Attributes> {
     let attributes = Attributes::parse(text_of(bytes)?)?;
     attributes.check_unique()?;

@@ -1,8 +1,8 @@
 //! The files view as a writable tree.
 //!
-//! `attributes.json` is edited in place, by renaming a scratch file over it, or by creating it again after an unlink
-//! (`document_file`, `scratch_files`); decoded elements are written in place (`decoded_writer`). Everything else is
-//! read-only here: nodes are made, moved and removed, and other metadata edited, in the store view.
+//! `attributes.json` can be edited in place, by renaming a scratch file over it, or by creating it again after an
+//! unlink (`document_file`, `scratch_files`). Decoded arrays are written in place (`decoded_writer`). Everything else
+//! is read-only: to create, move and remove nodes, or to edit other metadata, programs use the store view.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use zarrfs_store::tree::{
 };
 use zarrfs_store::{Key, Meta, Tree, Version};
 
-/// The files view, writable.
+/// The files view of a writable mount.
 pub(super) struct EditableTree {
     files: FilesView,
 }
@@ -34,14 +34,13 @@ impl EditableTree {
         EditableTree { files }
     }
 
-    /// Returns the entry of a path; `NotFound` if the path does not exist.
     fn entry(&self, context: &RequestContext, path: &Key) -> Result<PathEntry> {
         let entry = self.files.resolver.lookup(context, path)?;
         entry.ok_or_else(|| Error::not_found(path))
     }
 
-    /// Fails unless a scratch file can be created at a path: its directory has an editable `attributes.json`, and a
-    /// Zarr library would not take its name for stored metadata.
+    /// Fails unless a scratch file can be created at a path: its directory has an editable `attributes.json`, and Zarr
+    /// libraries do not regard its name as metadata of a node.
     fn check_beside(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
         match self.entry(context, &parent)? {
@@ -80,8 +79,8 @@ impl EditableTree {
         Ok(file)
     }
 
-    /// Opens a file that is not stored: one with the name of a document was created in place of the document, any other
-    /// one is a scratch file.
+    /// Opens a file whose bytes are only in memory: an `attributes.json` that was created after an unlink, or a scratch
+    /// file.
     fn open_scratch(&self, path: &Key, bytes: Arc<ScratchFile>) -> Arc<DocumentFile> {
         if path.name() == ATTRIBUTES {
             DocumentFile::new_document(&self.files.resolver, path, bytes, false)
@@ -90,7 +89,7 @@ impl EditableTree {
         }
     }
 
-    /// Saves the bytes of the scratch file at `from` as the document at `to`.
+    /// Stores the bytes of the scratch file at `from` as the `attributes.json` at `to`, onto which it is renamed.
     fn replace_document(
         &self,
         context: &RequestContext,
@@ -99,7 +98,7 @@ impl EditableTree {
         to: &Key,
     ) -> Result<()> {
         let scratch_files = &self.files.resolver.scratch_files;
-        // The kernel repeats a rename that fails with `Changed` (ESTALE): the repetition gets the same error.
+        // The kernel repeats a rename that failed with `Changed` (ESTALE), so the repeated rename gets the same error.
         if let Some(error) = scratch_files.refusal(from, to) {
             return Err(error);
         }
@@ -109,8 +108,7 @@ impl EditableTree {
         if let Err(error) = save(&self.files.resolver, context, to, bytes, read.as_ref()) {
             scratch_files.record_refusal(from, to, &error);
             if error.kind() == Kind::Changed {
-                // From now on the document shows the text that another program has saved, even if it was unlinked
-                // before.
+                // Another program has saved `attributes.json`, so it is visible again, even if it was unlinked before.
                 scratch_files.show_document(to);
             }
             return Err(error);
@@ -119,7 +117,7 @@ impl EditableTree {
         Ok(())
     }
 
-    /// Renames a document or a scratch file to a scratch file. Editors keep a backup of a document this way.
+    /// Renames `attributes.json` or a scratch file to a scratch file, as editors do to make a backup.
     fn rename_beside(
         &self,
         context: &RequestContext,
@@ -170,13 +168,13 @@ impl EditableTree {
     }
 }
 
-/// Returns the error of a change that is possible only in the store view.
+/// Returns the error for a change that is only possible in the store view.
 fn store_view_only(path: &Key, why: &str) -> Error {
     let why = format!("{why}; use the store view, DIR/.zarrfs/store");
     Error::new(Kind::NotPermitted, path, why)
 }
 
-/// Returns the error of replacing or removing a generated file.
+/// Returns the error for replacing or removing a generated file.
 fn not_editable(path: &Key) -> Error {
     store_view_only(
         path,
@@ -184,7 +182,7 @@ fn not_editable(path: &Key) -> Error {
     )
 }
 
-/// Returns the error of writing a generated file that is not a decoded array.
+/// Returns the error for writing a generated file that is not a decoded array.
 fn read_only(path: &Key) -> Error {
     let why = "read-only; write NAME.npy, NAME.raw or attributes.json, \
                or the keys in the store view, DIR/.zarrfs/store";
@@ -267,7 +265,7 @@ impl Tree for EditableTree {
         }
     }
 
-    /// Owner, mode and times come from the mount: setting them succeeds without effect.
+    /// Owner, mode and times come from the mount, so a change of them succeeds without effect.
     fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
         let target = match self.entry(context, path)? {
             PathEntry::Scratch(bytes) => {
@@ -310,7 +308,7 @@ impl Tree for EditableTree {
         ))
     }
 
-    /// An unlinked document is missing until a program creates it again, as archivers do, or for five seconds.
+    /// Hides `attributes.json` until a program creates it again, as archivers do, or for five seconds.
     fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let scratch_files = &self.files.resolver.scratch_files;
         match self.entry(context, path)? {
@@ -374,7 +372,7 @@ impl Tree for EditableTree {
         }
     }
 
-    /// Copies a file to a scratch file, or to a document that was unlinked.
+    /// Copies a file to a new scratch file, or to an `attributes.json` that was unlinked.
     fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_names(to)?;
         let (bytes, origin) = match self.entry(context, from)? {
@@ -407,7 +405,7 @@ impl Tree for EditableTree {
         self.files.resolver.hierarchy.store().sync(context)
     }
 
-    /// The free space of a store is unknown; the number is large enough for programs that check it.
+    /// The free space of a store is unknown, so a number is returned that is large enough for programs that check it.
     fn free_space(&self) -> Result<FreeSpace> {
         let plenty = 1 << 38;
         Ok(FreeSpace {

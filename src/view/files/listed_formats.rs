@@ -1,8 +1,8 @@
 //! The formats in which directories list an array or a whole group.
 //!
-//! By default an array's directory lists one format of it, and a group's directory no file of the whole group; options
-//! add formats. Every format opens by name, listed or not. A recursive program meets each array once: as one file, or
-//! as its stored chunks if the file would be large and most of the array is not stored.
+//! By default, an array's directory lists the array in one format, and a group's directory lists no file of the whole
+//! group; options add formats. Every format opens by name, listed or not. A recursive program meets each array once: as
+//! one file, or as its stored chunks if the file would be large and most of the array is not stored.
 //!
 //! After a lookup of a header file or its data file, the directory lists both: GDAL opens one of the two, and looks for
 //! the other in the listing.
@@ -22,14 +22,14 @@ use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_export::inspect::file_ending::RemovedFormat;
 use zarrfs_store::Key;
 
-/// A value of `--list`.
+/// A value of the option `--list`, which selects files that directories list.
 #[derive(Clone, Copy, Debug)]
 pub enum ListedFormat {
-    /// Files with this extension: of arrays, of groups, or of both.
+    /// Lists arrays and groups as files with the given extension.
     Extension(&'static str),
-    /// The directory of chunks.
+    /// Lists the directory of an array's stored chunks.
     Chunks,
-    /// Files with any extension, and the directory of chunks.
+    /// Lists files with every extension, and the directory of chunks.
     All,
 }
 
@@ -56,7 +56,6 @@ impl FromStr for ListedFormat {
     }
 }
 
-/// Returns the extensions of the files of arrays and groups, each once.
 fn extensions() -> Vec<&'static str> {
     let of_arrays = FORMATS.iter().map(|format| format.extension);
     let mut all: Vec<_> = of_arrays.collect();
@@ -78,19 +77,18 @@ impl fmt::Display for ListedFormat {
     }
 }
 
-/// The formats that directories list.
+/// The formats in which directories list arrays and groups as files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedFormats {
-    /// Array formats that the options add.
+    /// The array formats that `--list` adds to the default format.
     formats: Vec<&'static Format>,
-    /// Group formats that the options add.
+    /// The formats of whole groups that `--list` adds.
     pub(super) group_formats: Vec<&'static GroupFormat>,
-    /// Whether the options add the directory of chunks.
+    /// Whether `--list` adds the directory of an array's stored chunks.
     pub(super) chunks: bool,
 }
 
 impl ListedFormats {
-    /// Builds the formats from the values of `--list`.
     pub(super) fn new(words: &[ListedFormat]) -> ListedFormats {
         let mut listed = ListedFormats::default();
         for word in words {
@@ -106,7 +104,7 @@ impl ListedFormats {
         listed
     }
 
-    /// Adds the array and group formats whose extensions match.
+    /// Adds the array and group formats whose extension `is_requested` accepts.
     fn add(&mut self, is_requested: impl Fn(&str) -> bool) {
         let of_arrays = FORMATS
             .iter()
@@ -123,14 +121,14 @@ impl ListedFormats {
         }
     }
 
-    /// Returns the formats of an array that the options add, each once.
+    /// Returns the formats that `--list` adds and that can express the array, each once.
     pub(super) fn requested(&self, subject: &Subject) -> Vec<&'static Format> {
         let is_requested = |format: &&&Format| self.formats.iter().any(|listed| listed.is(format));
         let requested = FORMATS.iter().filter(is_requested).copied();
         requested.filter(|format| format.fits(subject)).collect()
     }
 
-    /// Returns the formats in which an array is listed as files, its default format first.
+    /// Returns the formats in which an array's directory lists the array, beginning with the default format.
     pub(super) fn listed(&self, subject: &Subject) -> Vec<&'static Format> {
         let own = default_format(subject.array);
         let others = self.requested(subject).into_iter();
@@ -156,12 +154,13 @@ const PAIRS: [[&str; 2]; 4] = [
     ["raw", "mhd"],
 ];
 
-/// Maximum number of remembered endings for each array.
+/// Maximum number of file name endings that are remembered for each array.
 const MAX_NAMES: usize = 16;
 
-/// The header and data files that were looked up last, such as `.nhdr` with `.raw`. Clones of a view share the table.
+/// The header and data files of each array that programs looked up last, such as `.nhdr` and `.raw`. Clones of a view
+/// share the table.
 pub(super) struct HeaderDataPairs {
-    /// For each array the endings of these files, that is their names without the array's name; the latest is the last.
+    /// For each array, the endings of the files (their names without the array's name), in the order of the lookups.
     endings: Mutex<LruCache<Key, Vec<String>>>,
 }
 
@@ -174,7 +173,7 @@ impl Default for HeaderDataPairs {
 }
 
 impl HeaderDataPairs {
-    /// Records that a file of an array exists and was looked up.
+    /// Records the lookup of an array's file that exists, if the file is a header or a data file with a header.
     pub(super) fn record_lookup(&self, array: &Key, ending: &FileEnding<'_>) {
         let extension = ending.format.extension;
         if !PAIRS.as_flattened().contains(&extension) {
@@ -190,8 +189,8 @@ impl HeaderDataPairs {
         }
     }
 
-    /// Returns the endings of the looked-up files of an array, and of the header or data files that belong to them,
-    /// each once.
+    /// Returns, each once, the endings of an array's header and data files that were looked up, and of the files that
+    /// belong to them.
     pub(super) fn endings(&self, array: &Key) -> Vec<String> {
         let looked_up = self.endings.lock().peek(array).cloned();
         let looked_up = looked_up.unwrap_or_default();
@@ -203,8 +202,8 @@ impl HeaderDataPairs {
             let named = |extension: &str| format!("{before}.{extension}");
             let elements = elements_of(extension).map(named).collect::<Vec<_>>();
             let headers = headers_of(extension).map(named);
-            // If one of this header's data files was looked up too, a program looked for the header because of that
-            // file: no other data file is added.
+            // If a data file of the header was looked up, too, the program wants that one, so no other data file is
+            // added.
             let is_known = elements.iter().any(|name| looked_up.contains(name));
             let elements = elements.into_iter().take(if is_known { 0 } else { 1 });
             for name in std::iter::once(ending.clone())
@@ -220,13 +219,13 @@ impl HeaderDataPairs {
     }
 }
 
-/// Returns the extensions of the data files that a header can describe.
+/// Returns the extensions of the data files that a header with the given extension can describe.
 fn elements_of(extension: &str) -> impl Iterator<Item = &'static str> {
     let pairs = PAIRS.iter().filter(move |[_, header]| extension == *header);
     pairs.map(|[elements, _]| *elements)
 }
 
-/// Returns the extensions of the headers that can describe a data file.
+/// Returns the extensions of the headers that can describe a data file with the given extension.
 fn headers_of(extension: &str) -> impl Iterator<Item = &'static str> {
     let pairs = PAIRS
         .iter()
@@ -272,7 +271,7 @@ mod tests {
         note(".mhd");
         let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw"];
         assert_eq!(pairs.endings(&array), expected);
-        // A header that follows the lookup of its data file adds no other data file.
+        // A program that looks up a data file and then its header wants no other data file.
         note(".raw");
         note(".hdr");
         let expected = ["@0.cf.img", "@0.cf.hdr", ".mhd", ".raw", ".hdr", ".nhdr"];

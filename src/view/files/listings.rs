@@ -1,6 +1,6 @@
 //! Streams the listings of groups and chunk directories.
 //!
-//! Only the store's own listing and the last chunk names are in memory.
+//! Only the store's own listing and the last names of chunks are in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,20 +14,19 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Listing, Name};
 
-/// A group's children, then the files that the view adds to it. A broken node is listed as a group with the children
-/// that are found.
+/// The listing of a group's directory: its children, then the files that the view adds. A node that cannot be read is
+/// listed as a group with the children that are found.
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     entry: Arc<NodeEntry>,
-    /// The names of the files that the view adds.
+    /// The names of the files that the view adds to the children.
     files: Vec<Vec<u8>>,
-    /// 1 + the index of the next file in `files`; 0 while children are listed.
+    /// 0 while children are listed, then 1 + the index of the next file in `files`.
     own: usize,
 }
 
 impl GroupListing {
-    /// Opens the listing of a group to which the view adds these files.
     pub(super) fn new(
         context: &RequestContext,
         hierarchy: &Arc<Hierarchy>,
@@ -43,14 +42,14 @@ impl GroupListing {
         })
     }
 
-    /// Returns the cursor of a file in `files`. It is larger than any cursor of a file system, except the end of a
-    /// directory on ext4, which is the largest number.
+    /// Returns the directory offset of a file in `files`. It is larger than any offset that a file system uses, except
+    /// that of the end of a directory on ext4.
     fn cursor(&self, place: usize) -> u64 {
         let last = i64::MAX as u64 - 3;
         last - self.files.len().saturating_sub(place + 1) as u64
     }
 
-    /// Whether a child has the name of a file that the view would add.
+    /// Whether a child of the group has the given name, so that the view's file of that name is not listed.
     fn is_taken(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
         Ok(self.hierarchy.child(context, &self.entry, name)?.is_some())
     }
@@ -91,7 +90,8 @@ impl Listing for GroupListing {
     }
 }
 
-/// Opens the listing of a group's children. For a broken node, errors about missing children give an empty listing.
+/// Opens the listing of a group's children. For a node that cannot be read, the listing is empty if no children can be
+/// found.
 fn children_of(
     context: &RequestContext,
     hierarchy: &Arc<Hierarchy>,
@@ -105,7 +105,7 @@ fn children_of(
     }
 }
 
-/// Whether an error means that no children can be found.
+/// Whether an error means that the node has no children that can be listed.
 fn means_no_children(kind: Kind) -> bool {
     matches!(
         kind,
@@ -113,22 +113,21 @@ fn means_no_children(kind: Kind) -> bool {
     )
 }
 
-/// The stored chunks of an array in each listed format. The cursor of a name is the number of names before it. The last
-/// names stay in memory, since the kernel seeks back a little after each full reply.
+/// The listing of an array's stored chunks as files in each listed format. The directory offset of a name is the number
+/// of names before it. The last names stay in memory, since the kernel seeks back a little after each full reply.
 pub(super) struct ChunkListing {
     array: Arc<OpenArray>,
     formats: Vec<&'static Format>,
     stored: StoredChunks,
-    /// The last names, in order.
+    /// The names that were returned last, in order.
     recent: VecDeque<Name>,
-    /// Number of the next name to return.
+    /// Number of names before the one that is returned next.
     next: u64,
-    /// Number of the first name that was not read from the store yet.
+    /// Number of names that were read from the store.
     end: u64,
 }
 
 impl ChunkListing {
-    /// Opens the listing of an array's chunks.
     pub(super) fn new(
         array: Arc<OpenArray>,
         formats: Vec<&'static Format>,
@@ -143,7 +142,7 @@ impl ChunkListing {
         })
     }
 
-    /// Reads the names of one more chunk; returns false at the end.
+    /// Reads the file names of one more stored chunk. Returns false if all chunks were read.
     fn read(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(chunk) = self.stored.next_chunk(context)? else {
             return Ok(false);
@@ -157,13 +156,13 @@ impl ChunkListing {
                 meta: None,
             });
         }
-        // 2048 names are more than a reply to the kernel contains.
+        // The kernel seeks back by less than one reply, which contains fewer than 2048 names.
         let surplus = self.recent.len().saturating_sub(2048);
         self.recent.drain(..surplus);
         Ok(true)
     }
 
-    /// Returns the number of the first name in `recent`.
+    /// Returns the number of names before the first one in `recent`.
     fn start(&self) -> u64 {
         self.end - self.recent.len() as u64
     }

@@ -1,17 +1,18 @@
 //! The files view: groups and arrays as directories that contain decoded files.
 //!
-//! Every node's directory has `metadata.json` (its metadata as final v3) and `attributes.json`. An array's directory
-//! also has the whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of
-//! these open by name; `listed_formats` selects the ones that are listed, and `chunks/` lists only stored chunks. A
-//! child of a group takes precedence over a file of the group. Sizes are known without decoding, except for tables,
-//! elements without a fixed length, and maps, which need their coordinate variables. For a node that cannot be read,
-//! the directory has its documents as they are stored.
+//! Every node's directory has `metadata.json` (its metadata as Zarr v3) and `attributes.json`. An array's directory
+//! also has the whole array in each format, such as `NAME.npy`, and `chunks/` with every chunk, such as
+//! `chunks/0.3.1.npy`. All of these files open by name; `listed_formats` selects the files that are listed, and
+//! `chunks/` lists only stored chunks. A child of a group takes precedence over a generated file of the same name.
+//! Sizes are known without decoding, except for tables, elements without a fixed length, and maps, which need their
+//! coordinate variables. The directory of a node that cannot be read has the node's metadata documents as they are
+//! stored.
 //!
-//! The directory of an array lists it once, so that a recursive program reads each element once: as one file, or as the
-//! stored chunks of a large array that is nearly empty. A listing does not affect the names that open.
+//! The directory of an array lists the elements once, so that a recursive program reads each element once: as one file,
+//! or as the stored chunks of a large array that is nearly empty. Files that are not listed can be opened as well.
 //!
-//! The directory of a node is also one of a plain v3 store (`plain`): `zarr.json` and `c/` open by name, so that a Zarr
-//! library that is pointed at the view reads the right values. They are not listed.
+//! The directory of a node is also that of a node in an uncompressed Zarr v3 store (`plain`): `zarr.json` and `c/` open
+//! by name, but are not listed. So a Zarr library that opens the view reads the right values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,14 +53,14 @@ mod scratch_files;
 
 pub use crate::view::files::listed_formats::ListedFormat;
 
-/// A hierarchy as directories and decoded files; clones share everything except `mount_dir`.
+/// A view of a hierarchy as directories and decoded files. Clones share everything except `mount_dir`.
 #[derive(Clone)]
 pub struct FilesView {
     resolver: Arc<PathResolver>,
-    /// The formats of arrays that are listed in addition to the default one.
+    /// The formats in which arrays are listed in addition to the default format.
     formats: Arc<ListedFormats>,
-    /// The directory of the mount that shows the view, with a slash at its end. Files of different directories have
-    /// different inodes.
+    /// The path in the mount at which the view is shown, with a slash at its end. The same file at two paths has two
+    /// inodes.
     mount_dir: &'static str,
 }
 
@@ -68,8 +69,8 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Builds the view. `root_name` is the base name of the root's own files; arrays are also listed in the formats
-    /// `listed`.
+    /// Creates the view. `root_name` is the base name of the files of the root node, and `listed` are the formats in
+    /// which arrays are listed in addition to the default format.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
@@ -92,7 +93,7 @@ impl FilesView {
         }
     }
 
-    /// Returns the view for a directory of the mount, whose path ends with a slash.
+    /// Returns the view for the directory `dir` of the mount, a path with a slash at its end.
     pub fn for_mount_dir(&self, dir: &'static str) -> FilesView {
         FilesView {
             mount_dir: dir,
@@ -104,7 +105,7 @@ impl FilesView {
         target.export(context, self.resolver.name_of(&target.entry))
     }
 
-    /// Calls `resolve`; also returns how long its answer may be cached (TTL).
+    /// Calls `resolve`, and returns its result with the time for which the result may be cached.
     fn resolved<T>(
         &self,
         context: &RequestContext,
@@ -115,7 +116,8 @@ impl FilesView {
         (target, info.time_left(stamp.request_time))
     }
 
-    /// Returns the attributes with the given TTL. A file whose length cannot be found still exists.
+    /// Returns the attributes of a file or directory, with the given TTL. If the length of a file cannot be computed,
+    /// the attributes say that it is not exact.
     fn attr(&self, context: &RequestContext, target: &PathTarget, ttl: Duration) -> Result<Attr> {
         match self.exact_attr(context, target, ttl) {
             Err(error)
@@ -133,7 +135,8 @@ impl FilesView {
         }
     }
 
-    /// Like `attr`; fails if the length cannot be found.
+    /// Returns the attributes of a file or directory, with the given TTL. Fails if the length of a file cannot be
+    /// computed.
     fn exact_attr(
         &self,
         context: &RequestContext,
@@ -162,7 +165,7 @@ impl FilesView {
             PathTarget::Plain(_, place) => return self.resolver.plain.attr(context, place, ttl),
             PathTarget::Decoded(target) => {
                 if target.is_generated() {
-                    // Not cached: the file may be generated again with another length.
+                    // The attributes must not be cached, because the file may be generated again with another length.
                     ttl = Duration::ZERO;
                 }
                 let attr = attr_of_file(
@@ -178,7 +181,7 @@ impl FilesView {
             }
             PathTarget::GroupFile(target) => {
                 if target.file.is_made() {
-                    // Not cached: the file may be generated again with another length.
+                    // The attributes must not be cached, because the file may be generated again with another length.
                     ttl = Duration::ZERO;
                 }
                 target.file.length(context)?
@@ -187,12 +190,12 @@ impl FilesView {
         Ok(attr_of_file(place, size, ttl))
     }
 
-    /// Returns a number that identifies the view; clones share it.
+    /// Returns a number that identifies the view and is the same for its clones.
     fn identity(&self) -> usize {
         Arc::as_ptr(&self.resolver).addr()
     }
 
-    /// Returns the attributes of the file that `find` returns.
+    /// Returns the attributes of the file or directory that `find` returns.
     fn entry_attr(
         &self,
         context: &RequestContext,
@@ -230,7 +233,7 @@ impl FilesView {
         }
     }
 
-    /// Lists the directory of an array.
+    /// Opens the listing of an array's directory.
     fn list_array(
         &self,
         context: &RequestContext,
@@ -259,7 +262,7 @@ impl FilesView {
         let files = formats
             .into_iter()
             .map(|format| (self.resolver.file_name(entry, format), EntryKind::File));
-        // A name that is too long cannot be looked up.
+        // A name that is too long for a key cannot be looked up.
         let files = files.filter(|(name, _)| entry.path.child(name).is_ok());
         let with_coordinates =
             self.resolver
@@ -277,7 +280,7 @@ impl FilesView {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns the names of the header and data files that belong together, if one of them was looked up.
+    /// Returns the names of an array's header and data files that were looked up, and of the files that belong to them.
     fn pairs_of(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for ending in self.resolver.pairs.endings(&entry.path) {
@@ -289,17 +292,17 @@ impl FilesView {
                 Ok(Some(_)) => {
                     names.push([self.resolver.name_of(entry), ending.as_bytes()].concat())
                 }
-                // The caller retries where waiting is allowed.
+                // The listing is repeated in a call that may wait.
                 Err(error) if error.kind() == Kind::WouldWait => return Err(error),
-                // The path has another array now.
+                // The array was replaced by one that does not have the file.
                 Ok(None) | Err(_) => {}
             }
         }
         Ok(names)
     }
 
-    /// Returns the names that can be opened, one a line: a group's files of all its arrays, or an array's files and its
-    /// chunk directory.
+    /// Returns the names that can be opened in a node's directory, one a line: the files of a whole group, or the files
+    /// of an array and its directory of chunks.
     fn names_that_open(
         &self,
         context: &RequestContext,
@@ -326,14 +329,14 @@ impl FilesView {
         Ok(Some(name_lines(names)))
     }
 
-    /// Whether the directory of an array lists its stored chunks and not one file, since most of it is not stored;
-    /// false if that is unknown.
+    /// Whether an array's directory lists the stored chunks instead of one file, because most of the array is not
+    /// stored. False if that is unknown.
     fn is_sparse(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> bool {
         let array = self.resolver.arrays.open(entry);
         array.is_ok_and(|array| array.is_sparse(context).unwrap_or(false))
     }
 
-    /// Lists the stored chunks of an array.
+    /// Opens the listing of an array's stored chunks.
     fn list_chunks(&self, entry: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         let array = self.resolver.arrays.open(entry)?;
         let alone = Subject::alone(array.array(), &array.array().shape);
@@ -342,7 +345,7 @@ impl FilesView {
         Ok(Box::new(ChunkListing::new(array, formats)?))
     }
 
-    /// Returns the value of an extended attribute, or `None` if the entry does not have it.
+    /// Returns the value of an extended attribute of a file or directory, or `None` if it has no attribute of the name.
     fn fact(
         &self,
         context: &RequestContext,
@@ -381,13 +384,13 @@ impl FilesView {
     }
 }
 
-/// Returns names as lines.
+/// Joins names into a text with one name a line.
 fn name_lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     let lines = names.into_iter().map(|name| [&name[..], b"\n"].concat());
     lines.flatten().collect()
 }
 
-/// Joins sentences into lines; `None` for an empty slice.
+/// Joins sentences into a text with one sentence a line. Returns `None` if there are no sentences.
 fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
     let lines = sentences
         .iter()
@@ -395,7 +398,7 @@ fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
     (!sentences.is_empty()).then(|| lines.collect())
 }
 
-/// Returns the attributes of a file.
+/// Returns the attributes of a generated file of `size` bytes.
 fn attr_of_file(target: &PathTarget, size: u64, ttl: Duration) -> Attr {
     let entry = target.node();
     let content = match target {
@@ -410,7 +413,7 @@ fn attr_of_file(target: &PathTarget, size: u64, ttl: Duration) -> Attr {
     }
 }
 
-/// Returns the attributes of a file in memory.
+/// Returns the attributes of a scratch file.
 fn scratch_attr(scratch: &Arc<ScratchFile>) -> Attr {
     Attr {
         content: Some(scratch.id()),
@@ -418,7 +421,7 @@ fn scratch_attr(scratch: &Arc<ScratchFile>) -> Attr {
     }
 }
 
-/// Opens the current content of a file in memory for reading.
+/// Opens a scratch file for reading. The handle reads the bytes of the time of the open.
 fn open_scratch(scratch: &Arc<ScratchFile>) -> OpenedFile {
     OpenedFile {
         file: Arc::new(GeneratedFile {
@@ -433,7 +436,8 @@ fn open_scratch(scratch: &Arc<ScratchFile>) -> OpenedFile {
     }
 }
 
-/// Whether an error means that the length of a file cannot be found: the file does not decode, or would be too large.
+/// Whether an error means that the length of a file cannot be computed, because the array does not decode or the file
+/// is too large.
 fn is_unmeasurable(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)
 }
@@ -492,7 +496,7 @@ impl View for FilesView {
         self.entry_attr(context, |context| {
             let find = || self.resolver.resolve_child(context, dir, name);
             match dir {
-                // No scratch files are in the chunk directory.
+                // A directory of chunks has no scratch files.
                 ViewDir::Chunks(_) => Ok(find()?.map(PathEntry::Target)),
                 ViewDir::Path(path) | ViewDir::Node(path) => {
                     self.resolver.lookup_with(&path.child(name.bytes)?, find)
@@ -542,9 +546,9 @@ impl View for FilesView {
             PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Plain(_, place) => self.resolver.plain.open_place(context, &place, path),
             PathTarget::Decoded(target) => {
-                // The open reports an array that does not decode; otherwise each read would fail.
+                // An array that cannot be decoded is reported by the open, not by each read.
                 target.array.check_decodable()?;
-                // The version is read before the elements: if they change during the read, the version is already
+                // The version is read before the elements. If they change during the read, the version is already
                 // stale.
                 let version = target.array.content(context)?;
                 let export = self.export(context, &target)?;

@@ -1,11 +1,11 @@
 //! The documents in a node's directory: generated ones, or those of an unreadable node as stored.
 //!
-//! `metadata.json` and `attributes.json` are generated when they are opened. Their lengths are computed once for each
+//! `metadata.json` and `attributes.json` are generated when they are opened, and their lengths are computed once per
 //! node.
 //!
-//! The directory of an unreadable node has its stored documents, and a file with the error. The documents do not have
-//! their names of the store: under those, a Zarr library that understands the node would open it here, but would find
-//! no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since the
+//! The directory of an unreadable node has the stored metadata documents under other names (`zarr.json` as
+//! `stored.zarr.json`, `.zarray` as `stored.zarray`), and a file with the error. Under the original names, a Zarr
+//! library that understands the node would open it here, but find no chunks. The directory is read-only, since the
 //! effect of a change is unknown; the store view shows and accepts everything.
 
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use zarrfs_array::hierarchy::{BrokenDocument, EditedNode, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Version};
 
-/// A version of a document that a program has read.
+/// The version of an `attributes.json` or `metadata.json` that a program has read.
 #[derive(Clone)]
 pub(super) struct DocumentVersion {
-    /// Hash of the text.
+    /// Hash of the document's text.
     text: Version,
-    /// The keys and versions of the stored documents from which the text was generated; `None` if they are unknown.
+    /// The keys and versions of the stored documents from which the text was generated, or `None` if they are unknown.
     pub(super) documents: Option<Arc<[(Key, Version)]>>,
 }
 
 impl DocumentVersion {
-    /// Returns the current version of a node's document.
+    /// Returns the version of a generated document whose text is `text`.
     pub(super) fn of_node(entry: &NodeEntry, text: &[u8]) -> DocumentVersion {
         DocumentVersion {
             text: version_of(text),
@@ -41,7 +41,7 @@ impl DocumentVersion {
         }
     }
 
-    /// Returns the version of a document after an edit.
+    /// Returns the version that a generated document has after an edit of the node.
     pub(super) fn of_edit(edited: EditedNode, text: &[u8]) -> DocumentVersion {
         DocumentVersion {
             text: version_of(text),
@@ -49,7 +49,7 @@ impl DocumentVersion {
         }
     }
 
-    /// Whether the text is this version.
+    /// Whether the version is that of the given text.
     pub(super) fn matches(&self, text: &[u8]) -> bool {
         self.text == version_of(text)
     }
@@ -59,7 +59,8 @@ fn version_of(text: &[u8]) -> Version {
     Version::numbered(XxHash64::oneshot(0, text))
 }
 
-/// Returns a document of a node. Long attributes are returned as the stored text, without a copy.
+/// Returns the text of a node's `metadata.json` or `attributes.json`. Long attributes are the stored text, without a
+/// copy.
 pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {
     let attributes = node.attributes();
     match name {
@@ -73,7 +74,8 @@ fn is_short(node: &Node) -> bool {
     node.attributes().shared_text().len() <= MAX_IMMEDIATE_TEXT
 }
 
-/// Returns the length of a node's document; fails with the node's error if the node cannot be read.
+/// Returns the length in bytes of a node's `metadata.json` or `attributes.json`. Fails with the node's error if the
+/// node cannot be read.
 pub(super) fn length_of(context: &RequestContext, entry: &NodeEntry, name: &[u8]) -> Result<u64> {
     let node = entry.node()?;
     let [metadata, attributes] = &entry.lengths;
@@ -87,17 +89,17 @@ pub(super) fn length_of(context: &RequestContext, entry: &NodeEntry, name: &[u8]
     Ok(*length.get_or_init(|| document(node, name).len() as u64))
 }
 
-/// Opens a document of a node with this text.
+/// Opens a generated document of a node, whose text is `text`.
 pub(super) fn open(entry: &NodeEntry, text: impl Into<Bytes>) -> OpenedFile {
     GeneratedFile::open(text.into(), entry.version, entry.modified)
 }
 
-/// Returns the names of a broken node's own files, each once.
+/// Returns, each once, the names of the files in the directory of a node that cannot be read.
 pub(super) fn unreadable_names(entry: &NodeEntry) -> Vec<Vec<u8>> {
     let documents = entry.broken.iter().flat_map(|broken| &broken.documents);
     let mut names: Vec<Vec<u8>> = Vec::new();
     for name in documents.map(raw_name).chain([ERROR_TEXT.into()]) {
-        // A name that is too long cannot be looked up.
+        // A name that is too long for a key cannot be looked up.
         if !names.contains(&name) && entry.path.child(&name).is_ok() {
             names.push(name);
         }
@@ -105,7 +107,7 @@ pub(super) fn unreadable_names(entry: &NodeEntry) -> Vec<Vec<u8>> {
     names
 }
 
-/// Returns the name that a document of a broken node has in the node's directory.
+/// Returns the name of a stored metadata document in the directory of a node that cannot be read.
 pub(super) fn raw_name(document: &BrokenDocument) -> Vec<u8> {
     let name = document.key.name();
     let prefix: &[u8] = match name.first() {
@@ -115,7 +117,7 @@ pub(super) fn raw_name(document: &BrokenDocument) -> Vec<u8> {
     [prefix, name].concat()
 }
 
-/// Returns the error of a node as a sentence.
+/// Returns the sentence that says why a node cannot be read.
 pub(super) fn error_text(entry: &NodeEntry) -> Vec<u8> {
     let node = if entry.path.is_root() {
         "The root".to_string()
@@ -127,7 +129,7 @@ pub(super) fn error_text(entry: &NodeEntry) -> Vec<u8> {
     format!("{node} cannot be read: {why}\n").into_bytes()
 }
 
-/// Returns the error of opening a file that a readable node would have.
+/// Returns the error for opening a file that the node would have if it could be read.
 pub(super) fn unreadable_error(entry: &NodeEntry) -> Error {
     let why = entry.node.as_ref().err().map(Error::to_string);
     let why = why.unwrap_or_default();

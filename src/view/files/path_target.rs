@@ -19,28 +19,28 @@ use zarrfs_export::inspect::group_file::PlannedFile;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::request_context::RequestContext;
 
-/// The target of a path.
+/// The file or directory that a path of the files view names.
 pub(super) enum PathTarget {
-    /// A node's directory.
+    /// The directory of a group or an array.
     Node(Arc<NodeEntry>),
-    /// A document generated from a node's metadata.
+    /// A document that is generated from a node's metadata, and its name.
     Document(Arc<NodeEntry>, Vec<u8>),
-    /// A document of a broken node, as stored.
+    /// A stored metadata document of a node that cannot be read.
     RawDocument(Arc<NodeEntry>, BrokenDocument),
-    /// The error of a broken node.
+    /// The file that says why a node cannot be read.
     ErrorText(Arc<NodeEntry>),
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
-    /// A decoded file.
+    /// The elements of an array, or of a part of it, as a file in some format.
     Decoded(Box<DecodedTarget>),
-    /// A file of several arrays.
+    /// A file of all arrays of a group, or of an array with its coordinates.
     GroupFile(Box<GroupTarget>),
-    /// A document, chunk or folder of chunks of a node in the plain v3 store.
+    /// A document, chunk or folder of chunks of a node, shown as in an uncompressed Zarr v3 store.
     Plain(Arc<NodeEntry>, Box<PlainPlace>),
 }
 
 impl PathTarget {
-    /// Whether the target is a directory.
+    /// Whether the path names a directory.
     pub(super) fn is_directory(&self) -> bool {
         match self {
             PathTarget::Plain(_, place) => place.is_directory(),
@@ -48,7 +48,7 @@ impl PathTarget {
         }
     }
 
-    /// Whether the target is `attributes.json` of a node that has a stored document.
+    /// Whether the path names the `attributes.json` of a node that has a stored document.
     pub(super) fn is_editable(&self) -> bool {
         match self {
             PathTarget::Document(entry, name) => name == ATTRIBUTES && entry.is_described(),
@@ -56,7 +56,7 @@ impl PathTarget {
         }
     }
 
-    /// Whether the target is read-only even if the mount is writable.
+    /// Whether the file or directory is read-only even if the mount is writable.
     pub(super) fn is_read_only(&self) -> bool {
         match self {
             PathTarget::Node(_) => false,
@@ -65,7 +65,7 @@ impl PathTarget {
         }
     }
 
-    /// Returns the node to which the target belongs.
+    /// Returns the node to which the file or directory belongs.
     pub(super) fn node(&self) -> &Arc<NodeEntry> {
         match self {
             PathTarget::Decoded(target) => &target.entry,
@@ -80,56 +80,57 @@ impl PathTarget {
     }
 }
 
-/// The entry of a path: its target, or a file in memory.
+/// What a path of the files view names: a file or directory from the store, or a file in memory.
 pub(super) enum PathEntry {
-    /// A directory or file generated from the store.
+    /// A file or directory that is generated from the store.
     Target(PathTarget),
-    /// A scratch file, or a new file in place of a document.
+    /// A scratch file, or an `attributes.json` that was created after an unlink.
     Scratch(Arc<ScratchFile>),
 }
 
 impl PathEntry {
-    /// Whether the entry is a directory.
+    /// Whether the path names a directory.
     pub(super) fn is_directory(&self) -> bool {
         matches!(self, PathEntry::Target(target) if target.is_directory())
     }
 }
 
-/// A decoded file: the whole array, one chunk or a selection, in a format.
+/// A decoded file in some format: the whole array, one chunk or a selection.
 pub(super) struct DecodedTarget {
-    /// The array.
+    /// The array whose elements the file contains.
     pub(super) entry: Arc<NodeEntry>,
     pub(super) array: Arc<OpenArray>,
     pub(super) format: &'static Format,
     pub(super) part: ArrayPart,
-    /// The elements that the file contains.
+    /// The elements of the array that the file contains.
     pub(super) selection: Selection,
-    /// Whether the file has CF-decoded values (scale, offset, missing values).
+    /// Whether the values are CF-decoded (scale, offset, missing values).
     pub(super) is_cf_decoded: bool,
-    /// The parts of the file, if they can be known without reading elements.
+    /// The sequence of headers and elements that makes up the file, or the error that prevents reading it.
     pub(super) parts: Result<FileParts>,
 }
 
-/// The part of an array that a file contains.
+/// The elements of an array that a file contains.
 pub(super) enum ArrayPart {
     /// All elements of the array.
     Whole,
-    /// The chunk with these indices, which is in the grid.
+    /// The elements of the chunk with the given indices, which is in the grid.
     Chunk(Coordinates),
-    /// A selection.
+    /// The elements of a selection in the file's name.
     Selected(Selection),
 }
 
-/// The array of a file name, and the nodes that the file is made from.
+/// The array to which a file name refers, and the nodes from which its file takes metadata.
 pub(super) struct ArrayPlace {
-    /// The array.
+    /// The array to which the name refers.
     pub(super) entry: Arc<NodeEntry>,
-    /// The parent and other nodes from which the file takes metadata.
+    /// The parent and other nodes from which the file takes metadata, such as dimension scales.
     pub(super) around: SurroundingNodes,
 }
 
 impl ArrayPlace {
-    /// Returns the array as formats see it: a box of this shape, in files with the base name `name`.
+    /// Returns the description of the array that a file format needs: `shape` is the shape of the elements in the file,
+    /// `name` the base name of the file.
     pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
         Some(Subject {
             array: self.entry.array()?,
@@ -143,23 +144,25 @@ impl ArrayPlace {
 }
 
 impl DecodedTarget {
-    /// Whether the file is writable: it is `NAME.npy` or `NAME.raw`.
+    /// Whether the file can be written, because it is `NAME.npy` or `NAME.raw`.
     pub(super) fn is_writable(&self) -> bool {
         let is_whole = matches!(self.part, ArrayPart::Whole) && !self.is_cf_decoded;
         let formats = [&npy::FORMAT, &plain::RAW];
         is_whole && !self.is_generated() && formats.iter().any(|format| self.format.is(format))
     }
 
-    /// Whether the file is generated when it is opened, so that its length needs all of its elements.
+    /// Whether all of the file is generated when it is opened, because its length depends on the values of the
+    /// elements.
     pub(super) fn is_generated(&self) -> bool {
         self.format.is_made(self.array.array())
     }
 
-    /// Returns the array as an input of a generated file; `name` is the base name of the array's files.
+    /// Returns the array as an input from which a file is generated. `name` is the base name of the array's files.
     fn member(&self, name: &[u8]) -> GroupMember {
         let described = self.entry.array().unwrap_or(self.array.array());
         let decoded = self.is_cf_decoded.then(|| cf::decoded(described));
-        // Nothing to report here: if the attributes cannot be applied, the file does not exist, so nothing opens it.
+        // The error is not reported here: if the CF attributes cannot be applied, the file does not exist, so it is
+        // never opened.
         let decoded = decoded.and_then(std::result::Result::ok);
         let conversion = decoded
             .as_ref()
@@ -175,23 +178,24 @@ impl DecodedTarget {
         }
     }
 
-    /// Returns the parts of the file; fails as `Format::parts_of`.
+    /// Returns the headers and elements that make up the file, or the error that prevents reading it.
     pub(super) fn parts(&self) -> Result<&FileParts> {
         self.parts.as_ref().map_err(Error::clone)
     }
 
-    /// Returns the number that identifies the content.
+    /// Returns a number that identifies the file's content for the inode table. Another array or another header gives
+    /// another number.
     pub(super) fn content(&self) -> u64 {
         match &self.parts {
-            // The values depend on attributes, even in formats whose headers do not.
+            // CF-decoded values depend on attributes, even in formats whose headers do not.
             Ok(parts) if self.is_cf_decoded => parts.content(self.array.id()),
             Ok(parts) => self.format.content(&self.array, parts),
             Err(_) => self.array.id(),
         }
     }
 
-    /// Returns a name for the cache of generated files. A content that differs because of other attributes or names has
-    /// another cache name.
+    /// Returns a name under which the generated file is cached. Files of the array that differ because of attributes or
+    /// names have different cache names.
     fn cache_name(&self) -> String {
         let mut extension = self.format.extension.to_string();
         if let Ok(parts) = &self.parts {
@@ -204,7 +208,7 @@ impl DecodedTarget {
         }
     }
 
-    /// Opens the file; `name` is the base name of the array's files.
+    /// Opens the file for reading. `name` is the base name of the array's files.
     pub(super) fn export(&self, context: &RequestContext, name: &[u8]) -> Result<Export> {
         let array = &self.array;
         if !self.is_generated() {
@@ -221,8 +225,8 @@ impl DecodedTarget {
         Ok(export)
     }
 
-    /// Returns the exact length of the file. A file whose length needs its elements is read once for each content,
-    /// since programs copy as many bytes as `stat` shows.
+    /// Returns the exact length of the file in bytes, since programs copy as many bytes as `stat` shows. If the length
+    /// depends on the values of the elements, reads them, once for each version of the array.
     pub(super) fn exact_length(&self, context: &RequestContext, name: &[u8]) -> Result<u64> {
         if !self.is_generated() {
             let size = self.array.array().element_size();
@@ -237,17 +241,17 @@ impl DecodedTarget {
     }
 }
 
-/// A file of a group, or of an array with its coordinates.
+/// A file of all arrays of a group, or of an array with its coordinates.
 pub(super) struct GroupTarget {
-    /// The group or the array.
+    /// The group, or the array.
     pub(super) entry: Arc<NodeEntry>,
     pub(super) file: Box<PlannedFile>,
 }
 
 impl GroupTarget {
-    /// Opens the file.
+    /// Opens the file for reading.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
-        // The version is read before the elements: if they change during the read, the version is already stale.
+        // The version is read before the elements. If they change during the read, the version is already stale.
         let mut version = Some(0);
         for array in self.file.arrays() {
             let content = array.content(context)?;
@@ -264,7 +268,7 @@ impl GroupTarget {
     }
 }
 
-/// Combines the version `all` of several arrays with the version of one more.
+/// Combines the version `all` of several arrays with the version of one more array.
 fn joined(all: u64, one: u64) -> u64 {
     all.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ one
 }

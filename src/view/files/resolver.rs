@@ -1,8 +1,9 @@
 //! Resolves the paths of the files view.
 //!
-//! Array files are `NAME.EXT`, `NAME.cf.EXT` and `NAME@SELECTION.EXT`, and the files in `chunks/`. No name is cached:
-//! each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with its
-//! coordinates; such a file depends on other nodes, so its name is never resolved in a call that must not wait.
+//! The files of an array are `NAME.EXT`, `NAME.cf.EXT` and `NAME@SELECTION.EXT`, and the files in `chunks/`. Names are
+//! not cached: each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with
+//! its coordinates. Files of these two kinds depend on other nodes, so their names are never resolved in a call that
+//! must not wait.
 
 use std::sync::Arc;
 
@@ -37,16 +38,16 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The document of the plain v3 store in the directory of a node.
+/// The name of a node's metadata document in the directory of the node, which Zarr libraries open.
 const PLAIN_DOCUMENT: &[u8] = ZARR_JSON.as_bytes();
 
-/// The nodes of a hierarchy, by the paths of the files view.
+/// Resolves the paths of the files view to nodes of a hierarchy and their files.
 pub(super) struct PathResolver {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) arrays: Arc<Arrays>,
-    /// The nodes as a plain v3 store, which opens by name.
+    /// The hierarchy as an uncompressed Zarr v3 store, whose files open by name in the directories of the nodes.
     pub(super) plain: PlainView,
-    /// The base name of the root's own files.
+    /// The base name of the files of the root node.
     pub(super) root_name: Box<[u8]>,
     pub(super) lines: CoordinateLines,
     pub(super) scratch_files: ScratchFiles,
@@ -54,12 +55,13 @@ pub(super) struct PathResolver {
 }
 
 impl PathResolver {
-    /// Returns the entry of a path, or `None` if the path does not exist.
+    /// Returns the file or directory at a path, or `None` if the path does not exist.
     pub(super) fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<PathEntry>> {
         no_file_is_none(self.lookup_or_reason(context, path))
     }
 
-    /// Like `lookup`; `NoFile` with the reason if the path names a decoded file that cannot be made.
+    /// Returns the file or directory at a path, or `None` if the path does not exist. Fails with `NoFile` and the
+    /// reason if the path names a decoded file that cannot be generated.
     pub(super) fn lookup_or_reason(
         &self,
         context: &RequestContext,
@@ -68,8 +70,8 @@ impl PathResolver {
         self.lookup_with(path, || self.resolve_or_reason(context, path))
     }
 
-    /// Returns the entry of a path whose target `resolve` finds. The target takes precedence over a scratch file, but
-    /// not over the replacement of an unlinked document.
+    /// Returns the file or directory at a path. What `resolve` finds in the store takes precedence over a scratch file,
+    /// except for an `attributes.json` that a program has unlinked.
     pub(super) fn lookup_with(
         &self,
         path: &Key,
@@ -89,7 +91,7 @@ impl PathResolver {
         }
     }
 
-    /// Returns the replacement of a document that was unlinked or renamed, or `None` if the document is in place.
+    /// Returns the state of an `attributes.json` that was unlinked or renamed, or `None` for any other file.
     fn replacement(&self, path: &Key) -> Option<Replacement> {
         let is_document = path.name() == ATTRIBUTES;
         is_document
@@ -97,7 +99,7 @@ impl PathResolver {
             .flatten()
     }
 
-    /// Returns the names of the documents in the directory of a node.
+    /// Returns the names of the generated documents in a node's directory, without an unlinked `attributes.json`.
     pub(super) fn document_names(&self, node: &Key) -> Vec<Vec<u8>> {
         let attributes = node.child(ATTRIBUTES).ok();
         let replacement = attributes.and_then(|path| self.scratch_files.replacement(&path));
@@ -108,7 +110,7 @@ impl PathResolver {
         names
     }
 
-    /// Resolves a path from the root down; `None` if the path does not exist.
+    /// Returns what a path names in the store, or `None` if the path does not exist. Resolves the path from the root.
     pub(super) fn resolve(
         &self,
         context: &RequestContext,
@@ -117,7 +119,8 @@ impl PathResolver {
         no_file_is_none(self.resolve_or_reason(context, path))
     }
 
-    /// Like `resolve`; `NoFile` with the reason if the path names a decoded file that cannot be made.
+    /// Returns what a path names in the store, or `None` if the path does not exist. Fails with `NoFile` and the reason
+    /// if the path names a decoded file that cannot be generated.
     fn resolve_or_reason(
         &self,
         context: &RequestContext,
@@ -130,8 +133,8 @@ impl PathResolver {
         self.resolve_below(context, root, None, &names)
     }
 
-    /// Like `resolve_or_reason`, for a name in a directory. If the directory has changed since it was resolved, the
-    /// whole path is resolved again.
+    /// Returns what a name in a resolved directory refers to, or `None` if it does not exist. Fails with `NoFile` if it
+    /// names a decoded file that cannot be generated. If the directory has changed, resolves the whole path again.
     pub(super) fn resolve_child(
         &self,
         context: &RequestContext,
@@ -161,7 +164,7 @@ impl PathResolver {
         self.resolve_or_reason(context, &dir.path().child(name.bytes)?)
     }
 
-    /// Resolves names below a node whose parent is `group`.
+    /// Resolves a path relative to the node `node`, whose parent is `group`.
     fn resolve_below(
         &self,
         context: &RequestContext,
@@ -189,9 +192,9 @@ impl PathResolver {
         Ok(Some(PathTarget::Node(node)))
     }
 
-    /// Resolves `rest` in the directory of a broken node. Fails with `Unsupported` for the files that the directory
-    /// would have if the node could be read, and for all paths below a broken entry point: these paths must not look
-    /// missing.
+    /// Resolves the path `rest` in the directory of a node that cannot be read. Fails with `Unsupported` for the files
+    /// that a readable node would have, and for all paths below an unreadable entry point of a Zarr v3 draft, so that
+    /// they do not look missing.
     fn within_unreadable(
         &self,
         entry: Arc<NodeEntry>,
@@ -207,8 +210,8 @@ impl PathResolver {
         let ending = name.strip_prefix(self.name_of(&entry));
         let broken = entry.broken.as_ref();
         let is_entry_point = broken.is_some_and(|broken| broken.is_entry_point);
-        // Names of metadata files are not included: a Zarr library that looks for one accepts that it is missing, but
-        // no other error.
+        // The names of metadata files are treated as missing, which Zarr libraries accept when they look for one. They
+        // accept no other error.
         let is_hidden = is_entry_point && !is_in_node_folder(name);
         let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
             || ending.is_some_and(|ending| {
@@ -224,7 +227,7 @@ impl PathResolver {
         })
     }
 
-    /// Resolves `rest` in an array's directory.
+    /// Resolves the path `rest` in the directory of an array.
     fn within_array(
         &self,
         context: &RequestContext,
@@ -237,7 +240,7 @@ impl PathResolver {
                 Some(PathTarget::Document(entry.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(entry.clone())),
-            // `c` has the chunks of the plain v3 store.
+            // `zarr.json` and `c/` belong to the array as a node of an uncompressed Zarr v3 store.
             [PLAIN_DOCUMENT | b"c", ..] => self.plain_place(context, entry, rest)?,
             [name] => {
                 let ending = name.strip_prefix(self.name_of(entry));
@@ -254,7 +257,7 @@ impl PathResolver {
         })
     }
 
-    /// Resolves names in a node's folder of the plain v3 store.
+    /// Resolves the path `rest` in a node's directory as in an uncompressed Zarr v3 store.
     fn plain_place(
         &self,
         context: &RequestContext,
@@ -265,7 +268,7 @@ impl PathResolver {
         Ok(place.map(|place| PathTarget::Plain(entry.clone(), Box::new(place))))
     }
 
-    /// Resolves the file of an array by its ending after the array's name.
+    /// Resolves the name of an array's file from its ending, which follows the name of the array.
     fn array_file(
         &self,
         context: &RequestContext,
@@ -285,13 +288,13 @@ impl PathResolver {
         let Some(choice) = GroupChoice::of_variable(ending) else {
             return Ok(None);
         };
-        // The file also depends on the array's coordinates.
+        // The coordinates of the array must be read, too.
         context.check_may_wait()?;
         let target = self.variable_target(context, place.entry, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))
     }
 
-    /// Resolves a group's own file.
+    /// Resolves the name of a file that contains all arrays of a group.
     fn group_file(
         &self,
         context: &RequestContext,
@@ -316,20 +319,21 @@ impl PathResolver {
         let Some(choice) = GroupChoice::of_group(ending) else {
             return Ok(None);
         };
-        // The file depends on all nodes of the group.
+        // All nodes of the group must be read.
         context.check_may_wait()?;
         let target = self.group_target(context, entry, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))
     }
 
-    /// Finds the file of an array by its ending. An invalid selection is `NoFile`, with the reason.
+    /// Returns the file of an array with the given ending. Fails with `NoFile` and the reason if the selection in the
+    /// name is invalid.
     pub(super) fn named_file(
         &self,
         context: &RequestContext,
         mut place: ArrayPlace,
         ending: FileEnding<'_>,
     ) -> Result<Option<Box<DecodedTarget>>> {
-        // The header of a format that is not basic depends on other nodes.
+        // A format that is not basic has a header that contains metadata of other nodes.
         if !ending.format.is_basic {
             let find = |path: &Key| self.hierarchy.node(context, path);
             let around = place.around.with_others(&place.entry, &find)?;
@@ -345,7 +349,7 @@ impl PathResolver {
             let around = place.around.clone();
             match source.add_to(context, around, &place.entry) {
                 Ok(around) => place.around = around,
-                // The file exists; opening it returns this error.
+                // The file exists although its length is unknown, and the open returns the error.
                 Err(error) if is_unmeasurable(error.kind()) => fault = Some(error),
                 Err(error) => return Err(error),
             }
@@ -361,7 +365,7 @@ impl PathResolver {
         Ok(target)
     }
 
-    /// Parses a selection of an array; fails as `named_file`.
+    /// Parses the selection of an array in a file name. Fails with `NoFile` and the reason if the selection is invalid.
     pub(super) fn selected(
         &self,
         context: &RequestContext,
@@ -369,7 +373,7 @@ impl PathResolver {
         text: &str,
     ) -> Result<Selection> {
         if names_dimensions(text) {
-            // Labels must be read from the store.
+            // A selection by labels needs the values of coordinates from the store.
             context.check_may_wait()?;
         }
         let array = ArrayInGroup {
@@ -384,8 +388,8 @@ impl PathResolver {
         })
     }
 
-    /// Finds `0.3.1.npy`, a chunk of the grid, and `0.3.1@2.0.1.npy`, an inner chunk of a shard, in a basic format. The
-    /// chunk of a 0-dimensional array is `0`.
+    /// Resolves names in the directory of chunks: `0.3.1.npy`, a chunk of the grid, and `0.3.1@2.0.1.npy`, an inner
+    /// chunk of a shard. Only basic formats are found. The chunk of a 0-dimensional array is `0`.
     pub(super) fn chunk_file(
         &self,
         place: ArrayPlace,
@@ -417,8 +421,8 @@ impl PathResolver {
         }
     }
 
-    /// Returns the file of a part of an array, or `None` if the array has no such part. `NoFile` if the format does not
-    /// fit.
+    /// Returns the file of the elements `part` of an array, or `None` if the array has no such part. Fails with
+    /// `NoFile` if the format cannot express the elements.
     fn decoded(
         &self,
         place: ArrayPlace,
@@ -454,7 +458,7 @@ impl PathResolver {
         })))
     }
 
-    /// Returns the file of a group for a name; `NoFile` with the reason if it cannot be made.
+    /// Returns the file of a group that `choice` names. Fails with `NoFile` and the reason if it cannot be generated.
     pub(super) fn group_target(
         &self,
         context: &RequestContext,
@@ -465,7 +469,8 @@ impl PathResolver {
         target_of(entry, choice, answer)
     }
 
-    /// Returns the file of an array with its coordinates for a name; fails as `group_target`.
+    /// Returns the file of an array with its coordinates that `choice` names. Fails with `NoFile` and the reason if it
+    /// cannot be generated.
     pub(super) fn variable_target(
         &self,
         context: &RequestContext,
@@ -493,8 +498,8 @@ impl PathResolver {
         }
     }
 
-    /// Returns the names of a group's files with all of its arrays, or of an array's files with its coordinates.
-    /// Includes files that cannot be planned because of an error: opening them returns the error.
+    /// Returns the names of the files that contain all arrays of a group, or an array with its coordinates. Includes
+    /// files that an error prevents from being generated, so that the open reports the error.
     pub(super) fn group_file_names(
         &self,
         context: &RequestContext,
@@ -517,7 +522,7 @@ impl PathResolver {
         };
         let opens = |format: &&&'static GroupFormat| match file(format) {
             Some(Ok(answer)) => answer.is_ok(),
-            // The store cannot list names, so the file cannot be made.
+            // The file needs all names of the group, which the store cannot list.
             Some(Err(error)) => error.kind() != Kind::Unsupported,
             None => false,
         };
@@ -528,7 +533,7 @@ impl PathResolver {
             .collect()
     }
 
-    /// Returns an array and its surrounding nodes.
+    /// Returns an array, and the nodes from which its files take metadata.
     pub(super) fn place_of(
         &self,
         context: &RequestContext,
@@ -539,18 +544,18 @@ impl PathResolver {
         Ok(ArrayPlace { entry, around })
     }
 
-    /// Returns the whole array as formats see it, or `None` for a group.
+    /// Returns the description of the whole array that file formats need, or `None` for a group.
     pub(super) fn whole_of<'a>(&'a self, place: &'a ArrayPlace) -> Option<Subject<'a>> {
         let shape = &place.entry.array()?.shape;
         place.subject(self.name_of(&place.entry), shape)
     }
 
-    /// Returns the name of an array's file in a format.
+    /// Returns the name of the file that contains the whole array in the given format.
     pub(super) fn file_name(&self, entry: &NodeEntry, format: &Format) -> Vec<u8> {
         [self.name_of(entry), b".", format.extension.as_bytes()].concat()
     }
 
-    /// Returns the base name of a node's own files.
+    /// Returns the base name of a node's files: the node's name, or a fixed name for the root.
     pub(super) fn name_of<'a>(&'a self, entry: &'a NodeEntry) -> &'a [u8] {
         if entry.path.is_root() {
             &self.root_name
@@ -560,7 +565,7 @@ impl PathResolver {
     }
 }
 
-/// Maps `NoFile`, a decoded file that cannot be made, to `None`.
+/// Turns the error `NoFile`, which means a decoded file that cannot be generated, into `None`.
 pub(super) fn no_file_is_none<T>(entry: Result<Option<T>>) -> Result<Option<T>> {
     match entry {
         Err(error) if error.kind() == Kind::NoFile => Ok(None),
@@ -568,7 +573,7 @@ pub(super) fn no_file_is_none<T>(entry: Result<Option<T>>) -> Result<Option<T>> 
     }
 }
 
-/// Returns the file of a node, or `NoFile` with the reason if it cannot be made.
+/// Returns the planned file of a node, or the error `NoFile` with the reason why the file cannot be generated.
 fn target_of(
     entry: Arc<NodeEntry>,
     choice: &GroupChoice<'_>,
@@ -590,8 +595,8 @@ fn target_of(
     }
 }
 
-/// Returns the parts of a file, or the reason why it cannot be read; `None` if the file does not exist. `NoFile` if an
-/// attribute cannot be applied to the elements.
+/// Returns the headers and elements that make up a file, or the error that prevents reading it. Returns `None` if the
+/// file does not exist. Fails with `NoFile` if a CF attribute cannot be applied to the elements.
 fn parts_of(
     array: &OpenArray,
     subject: Subject<'_>,
@@ -610,7 +615,7 @@ fn parts_of(
         array: described,
         ..subject
     };
-    // Made only once: for a format that is not basic, the parts say whether the file exists.
+    // If the parts of a basic format can be built, the file exists, so `fits` need not build them again.
     let parts = format.parts_of(array, &subject);
     if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
         return Ok(None);
@@ -626,7 +631,7 @@ fn parts_of(
     }))
 }
 
-/// Returns the elements of a part of an array, or `None` if the chunk is not in the grid.
+/// Returns the selection of an array for the elements `part`, or `None` if the chunk is not in the grid.
 fn selection_of(array: &OpenArray, part: &ArrayPart) -> Option<Selection> {
     match part {
         ArrayPart::Whole => Some(Selection::whole(&array.array().shape)),
@@ -639,7 +644,7 @@ fn selection_of(array: &OpenArray, part: &ArrayPart) -> Option<Selection> {
     }
 }
 
-/// Returns the elements of an inner chunk of a shard, or `None` if the array has no such chunk.
+/// Returns the elements of an inner chunk of a shard, or `None` if the array has no chunk with these indices.
 fn inner_chunk(array: &OpenArray, shard: &[u64], inner: &[u64]) -> Option<Region> {
     let (stored, chunks) = (array.stored_grid().ok()?, array.decoded_grid().ok()?);
     if array.shard_levels().ok()? == 0 || inner.len() != shard.len() {

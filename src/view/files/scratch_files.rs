@@ -1,8 +1,9 @@
 //! In-memory state of the files view: scratch files, unlinked documents, versions that were read.
 //!
-//! Programs save a document by renaming another file onto it, or unlink it and create it again. Of these steps, only
-//! the one that gives the document its new text reaches the store. A scratch file lives until it is unlinked, becomes
-//! the document, or the mount ends.
+//! To save `attributes.json`, programs rename another file onto it, or unlink it and create it again. Of these steps,
+//! only the one that gives the document its new text reaches the store. A scratch file is another file that a program
+//! creates in a node's directory. It lives in memory until it is unlinked, is renamed onto the document, or the mount
+//! ends.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,18 +19,18 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::tree::RenameMode;
 
-/// Maximum number of scratch files, and of unlinked or renamed documents.
+/// Maximum number of scratch files in a view, and of documents that are unlinked or renamed at a time.
 const MAX_FILES: usize = 256;
 
-/// Maximum size of a view's scratch files in bytes: four documents of the maximum length.
+/// Maximum total size in bytes of a view's scratch files: four documents of the maximum length.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Total size of a view's scratch files in bytes.
+/// The total size in bytes of a view's scratch files.
 #[derive(Default)]
 pub(super) struct ScratchBudget(AtomicU64);
 
 impl ScratchBudget {
-    /// Reserves bytes; `NoSpace` above the maximum.
+    /// Adds the size of new bytes. Fails with `NoSpace` if the total size would exceed the maximum.
     fn reserve(&self, bytes: u64) -> Result<()> {
         let add = |used: u64| used.checked_add(bytes).filter(|all| *all <= MAX_BYTES);
         match self
@@ -51,10 +52,10 @@ impl ScratchBudget {
     }
 }
 
-/// The bytes of a file that is not stored.
+/// A file whose bytes are only in memory.
 pub(super) struct ScratchFile {
     content: Mutex<Content>,
-    /// Whether the file was created in place of a document and was stored as the document.
+    /// Whether the file was created after `attributes.json` was unlinked, and its bytes were stored as the attributes.
     is_stored: AtomicBool,
     budget: Arc<ScratchBudget>,
 }
@@ -65,7 +66,8 @@ struct Content {
 }
 
 impl ScratchFile {
-    /// Builds a file with these bytes; `NoSpace` above the maximum.
+    /// Creates a file with the given bytes. Fails with `NoSpace` if the view's scratch files would be too large in
+    /// total.
     pub(super) fn new(budget: &Arc<ScratchBudget>, bytes: Vec<u8>) -> Result<Arc<ScratchFile>> {
         budget.reserve(bytes.len() as u64)?;
         Ok(ScratchFile::with_bytes(
@@ -75,7 +77,7 @@ impl ScratchFile {
         ))
     }
 
-    /// Builds a handle's own copy of a document; its bytes are charged to a budget of its own, not to the view's.
+    /// Creates a handle's copy of a document's text, which does not count for the size of the view's scratch files.
     pub(super) fn of_document(text: &[u8], modified: SystemTime) -> Arc<ScratchFile> {
         let budget = ScratchBudget(AtomicU64::new(text.len() as u64));
         ScratchFile::with_bytes(Arc::new(budget), text.to_vec(), modified)
@@ -93,32 +95,29 @@ impl ScratchFile {
         })
     }
 
-    /// Returns the number that identifies the file.
+    /// Returns a number that identifies the file.
     pub(super) fn id(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
     }
 
-    /// Returns all bytes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         self.content.lock().bytes.clone()
     }
 
-    /// Returns the number of bytes.
     pub(super) fn len(&self) -> u64 {
         self.content.lock().bytes.len() as u64
     }
 
-    /// Returns the time of the last write, or the time that a program has set.
+    /// Returns the time of the last write, or the modification time that a program has set.
     pub(super) fn modified(&self) -> SystemTime {
         self.content.lock().modified
     }
 
-    /// Sets the modification time.
     pub(super) fn set_modified(&self, modified: SystemTime) {
         self.content.lock().modified = modified;
     }
 
-    /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
+    /// Returns up to `len` bytes at `offset`, and fewer only at the end of the file.
     pub(super) fn read_at(&self, offset: u64, len: usize) -> Vec<u8> {
         let content = self.content.lock();
         let bytes = &content.bytes;
@@ -127,7 +126,7 @@ impl ScratchFile {
         bytes.get(start..end).unwrap_or_default().to_vec()
     }
 
-    /// Writes bytes that end at `end`; a gap before them is filled with zeros.
+    /// Writes bytes that end at offset `end`. Extends the file with zeros if they begin after its end.
     pub(super) fn write(&self, end: usize, new: &[u8]) -> Result<()> {
         let mut content = self.content.lock();
         if content.bytes.len() < end {
@@ -160,12 +159,11 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Whether the bytes were stored as the document that the file replaces.
+    /// Whether the bytes were stored as the attributes of the node.
     pub(super) fn is_stored(&self) -> bool {
         self.is_stored.load(Ordering::Acquire)
     }
 
-    /// Records that the bytes were stored as the document.
     pub(super) fn mark_stored(&self) {
         self.is_stored.store(true, Ordering::Release);
     }
@@ -177,14 +175,14 @@ impl Drop for ScratchFile {
     }
 }
 
-/// A scratch file next to a document.
+/// A scratch file at a path next to `attributes.json`.
 struct ScratchEntry {
     scratch: Arc<ScratchFile>,
-    /// The version of the document that the bytes are copied from; `None` after a write. A program that fails to save
-    /// the document renames this copy back to the document's name.
+    /// The version of the document of which the file is an unmodified copy, or `None`. A program that fails to save the
+    /// document renames its copy back.
     origin: Option<DocumentVersion>,
-    /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays refused
-    /// until other bytes are written to the file.
+    /// The path of the document that the file could not replace, and the `Changed` error of that rename. A repeated
+    /// rename fails with the same error until other bytes are written to the file.
     refusal: Option<(Key, Error)>,
 }
 
@@ -198,36 +196,36 @@ impl ScratchEntry {
     }
 }
 
-/// The reason why a document does not show the attributes of its node.
+/// The reason why an `attributes.json` does not show the attributes of its node.
 enum Removal {
-    /// The document was unlinked or renamed at this time.
+    /// A program unlinked or renamed the document at this time.
     Removed(Instant),
-    /// The document was created again, and gets the new text when the file is closed. Only open handles have a strong
-    /// reference to the file.
+    /// A program created the document again after an unlink, and its bytes are stored when the file is closed. Only
+    /// open handles keep the file in memory.
     Recreated(Weak<ScratchFile>),
 }
 
 impl Removal {
-    /// Whether the document shows the node's attributes again: it was not created again within five seconds, or the
-    /// file that was created in its place is not open any more.
+    /// Whether the document shows the node's attributes again, because it was not created again within five seconds, or
+    /// because the file that was created in its place is closed.
     fn is_over(&self) -> bool {
         match self {
-            // Programs create the document again at once.
+            // Programs that replace a document create it again at once.
             Removal::Removed(since) => since.elapsed() >= Duration::from_secs(5),
             Removal::Recreated(scratch) => scratch.strong_count() == 0,
         }
     }
 }
 
-/// What a lookup finds in place of a document that was unlinked or renamed.
+/// What a lookup finds at the path of an `attributes.json` that was unlinked or renamed.
 pub(super) enum Replacement {
-    /// No file: the document is missing.
+    /// The path does not exist.
     Nothing,
-    /// A new file that will become the document.
+    /// A new file, whose bytes become the attributes when it is closed.
     File(Arc<ScratchFile>),
 }
 
-/// The scratch files, and the documents that were unlinked or renamed.
+/// The scratch files of a view, and the documents that were unlinked or renamed, by path.
 #[derive(Default)]
 struct ScratchTables {
     scratch: HashMap<Key, ScratchEntry>,
@@ -235,7 +233,7 @@ struct ScratchTables {
 }
 
 impl ScratchTables {
-    /// Fails with `Exists` if the path of a scratch file is taken and must not be replaced.
+    /// Fails with `Exists` if a scratch file at a path must not be replaced.
     fn check_free(&self, path: &Key, onto: RenameMode) -> Result<()> {
         if onto == RenameMode::NoReplace && self.scratch.contains_key(path) {
             return Err(exists(path));
@@ -243,7 +241,7 @@ impl ScratchTables {
         Ok(())
     }
 
-    /// Fails with `NoSpace` if no scratch file can be added at a path.
+    /// Fails with `NoSpace` if the view has too many scratch files for one more at the path.
     fn check_scratch(&self, path: &Key) -> Result<()> {
         check_count(
             path,
@@ -252,7 +250,7 @@ impl ScratchTables {
         )
     }
 
-    /// Removes the document at `from`, and adds its bytes as a scratch file.
+    /// Removes the document at `from`, and adds `file` with its bytes as the scratch file at `to`.
     fn rename_document(&mut self, from: &Key, to: &Key, file: ScratchEntry) -> Result<()> {
         self.check_scratch(to)?;
         self.remove_document(from)?;
@@ -260,7 +258,7 @@ impl ScratchTables {
         Ok(())
     }
 
-    /// Records that a document is unlinked; `NoSpace` if there are too many of them.
+    /// Records that a document is unlinked. Fails with `NoSpace` if too many documents are unlinked.
     fn remove_document(&mut self, path: &Key) -> Result<()> {
         self.taken.retain(|_, taken| !taken.is_over());
         check_count(path, &self.taken, "metadata files can be removed at a time")?;
@@ -269,7 +267,7 @@ impl ScratchTables {
         Ok(())
     }
 
-    /// Returns the file that was created in place of a document, or `None` if it is not open any more.
+    /// Returns the file that was created in place of an unlinked document, or `None` if it is closed.
     fn recreated(&self, path: &Key) -> Option<Arc<ScratchFile>> {
         match self.taken.get(path)? {
             Removal::Recreated(scratch) => scratch.upgrade(),
@@ -278,12 +276,12 @@ impl ScratchTables {
     }
 }
 
-/// Returns the error of a path that is taken.
+/// Returns the error for creating a file at a path that exists.
 pub(super) fn exists(path: &Key) -> Error {
     Error::new(Kind::Exists, path, "already exists")
 }
 
-/// Fails with `NoSpace` if a table is full.
+/// Fails with `NoSpace` if a table has no room for one more path.
 fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()> {
     if table.len() < MAX_FILES || table.contains_key(path) {
         return Ok(());
@@ -292,14 +290,13 @@ fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()>
     Err(Error::new(Kind::NoSpace, path, why))
 }
 
-/// The state of a view that exists only in memory; clones share it.
+/// The state of a view that exists only in memory and that clones of the view share.
 pub(super) struct ScratchFiles {
     files: Mutex<ScratchTables>,
-    /// Total size of the scratch files.
     budget: Arc<ScratchBudget>,
-    /// The versions of documents that programs read last.
+    /// The versions of generated documents that programs read last.
     last_read: Mutex<LruCache<Key, DocumentVersion>>,
-    /// Lengths that documents get at the next open, and the times of the truncations.
+    /// The lengths to which documents are truncated when they are opened next, and the times of the truncations.
     truncations: Mutex<HashMap<Key, (u64, Instant)>>,
 }
 
@@ -315,13 +312,11 @@ impl Default for ScratchFiles {
 }
 
 impl ScratchFiles {
-    /// Returns the scratch file at a path.
     pub(super) fn scratch(&self, path: &Key) -> Option<Arc<ScratchFile>> {
         let files = self.files.lock();
         files.scratch.get(path).map(|file| file.scratch.clone())
     }
 
-    /// Returns the names of the scratch files in a directory.
     pub(super) fn names_in(&self, folder: &Key) -> Vec<Vec<u8>> {
         let files = self.files.lock();
         let paths = files.scratch.keys();
@@ -331,7 +326,7 @@ impl ScratchFiles {
         names
     }
 
-    /// Returns the replacement of a document, or `None` if the document was neither unlinked nor renamed.
+    /// Returns what a lookup finds at the path of a document that was unlinked or renamed, or `None` if it was neither.
     pub(super) fn replacement(&self, path: &Key) -> Option<Replacement> {
         let mut files = self.files.lock();
         if files.taken.get(path)?.is_over() {
@@ -342,8 +337,8 @@ impl ScratchFiles {
         Some(recreated.map_or(Replacement::Nothing, Replacement::File))
     }
 
-    /// Creates a scratch file; `Exists` if the path has one, `NoSpace` above a limit. `origin` is the version of the
-    /// document that the bytes are copied from.
+    /// Creates a scratch file. Fails with `Exists` if the path has one, and with `NoSpace` above the limits of number
+    /// and size. `origin` is the version of the document of which the bytes are a copy.
     pub(super) fn make_scratch(
         &self,
         path: &Key,
@@ -359,12 +354,12 @@ impl ScratchFiles {
         Ok(scratch)
     }
 
-    /// Removes a scratch file; returns whether it existed.
+    /// Removes a scratch file. Returns whether the path had one.
     pub(super) fn remove_scratch(&self, path: &Key) -> bool {
         self.files.lock().scratch.remove(path).is_some()
     }
 
-    /// Renames a file that is not stored to a scratch file.
+    /// Renames a scratch file.
     pub(super) fn rename_scratch(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         let mut files = self.files.lock();
         files.check_free(to, onto)?;
@@ -377,7 +372,7 @@ impl ScratchFiles {
         files.rename_document(from, to, ScratchEntry::new(scratch, None))
     }
 
-    /// Renames a document away: its text, which is `text`, becomes a scratch file.
+    /// Renames a document to a scratch file with the document's `text`. The attributes of the node are still stored.
     pub(super) fn rename_document(
         &self,
         from: &Key,
@@ -392,13 +387,14 @@ impl ScratchFiles {
         files.rename_document(from, to, ScratchEntry::new(scratch, Some(origin)))
     }
 
-    /// Removes a document; it shows its old text again if it is not created again within five seconds. `NoSpace` if too
-    /// many documents are removed.
+    /// Hides a document, which appears again if it is not created again within five seconds. Fails with `NoSpace` if
+    /// too many documents are hidden.
     pub(super) fn remove_document(&self, path: &Key) -> Result<()> {
         self.files.lock().remove_document(path)
     }
 
-    /// Creates an unlinked document again; `Exists` if it shows its old text again, or was already created again.
+    /// Creates a document again that was unlinked. Fails with `Exists` if the old document has appeared again, or if
+    /// the document was already created again.
     pub(super) fn recreate_document(&self, path: &Key) -> Result<Arc<ScratchFile>> {
         let scratch =
             ScratchFile::new(&self.budget, Vec::new()).map_err(|error| error.about(path))?;
@@ -412,18 +408,18 @@ impl ScratchFiles {
         }
     }
 
-    /// Whether a new file is still in place of a document: neither removed nor replaced.
+    /// Whether a file that was created in place of a document has neither been removed nor replaced.
     pub(super) fn is_in_place(&self, path: &Key, scratch: &Arc<ScratchFile>) -> bool {
         let recreated = self.files.lock().recreated(path);
         recreated.is_some_and(|recreated| Arc::ptr_eq(&recreated, scratch))
     }
 
-    /// Records that a document was stored: it shows its new text.
+    /// Records that a document was stored, so that lookups find it again.
     pub(super) fn show_document(&self, path: &Key) {
         self.files.lock().taken.remove(path);
     }
 
-    /// Records the version of a document that a program reads.
+    /// Records the version of a document that a program has read.
     pub(super) fn record_read(&self, path: &Key, version: DocumentVersion) {
         self.last_read.lock().put(path.clone(), version);
     }
@@ -433,32 +429,34 @@ impl ScratchFiles {
         self.last_read.lock().get(path).cloned()
     }
 
-    /// Records the new version of a document that was saved, if a program has read the document: the program may save
-    /// it again.
+    /// Replaces the version that a program read last by the saved version, since the program may save the document
+    /// again. Does nothing if no program has read the document.
     pub(super) fn record_saved(&self, path: &Key, saved: &DocumentVersion) {
         if let Some(version) = self.last_read.lock().get_mut(path) {
             *version = saved.clone();
         }
     }
 
-    /// Forgets the last-read version of a document that has changed since.
+    /// Forgets the version of a document that a program read last, because the document has changed since.
     pub(super) fn forget_read(&self, path: &Key) {
         self.last_read.lock().pop(path);
     }
 
-    /// Returns the version of the document that a scratch file is a copy of.
+    /// Returns the version of the document of which a scratch file is an unmodified copy, or `None`.
     pub(super) fn origin(&self, path: &Key) -> Option<DocumentVersion> {
         self.files.lock().scratch.get(path)?.origin.clone()
     }
 
-    /// Returns the error with which a scratch file, with its current bytes, was refused as the document.
+    /// Returns the `Changed` error of an earlier rename of a scratch file onto the document `to`, or `None` if there
+    /// was none or the file was written since.
     pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
         let files = self.files.lock();
         let (store_view_only, error) = files.scratch.get(from)?.refusal.as_ref()?;
         (store_view_only == to).then(|| error.clone())
     }
 
-    /// Records that a scratch file was refused because the document has changed.
+    /// Records that a scratch file could not replace the document `to`, because the document has changed since it was
+    /// read.
     pub(super) fn record_refusal(&self, from: &Key, to: &Key, error: &Error) {
         if let Some(file) = self.files.lock().scratch.get_mut(from)
             && error.kind() == Kind::Changed
@@ -467,14 +465,14 @@ impl ScratchFiles {
         }
     }
 
-    /// Records a write to a scratch file.
+    /// Records that a scratch file was written, so that it is no copy of a document and may replace one again.
     pub(super) fn record_write(&self, path: &Key) {
         if let Some(file) = self.files.lock().scratch.get_mut(path) {
             (file.refusal, file.origin) = (None, None);
         }
     }
 
-    /// Records the length to which a document is truncated at its next open.
+    /// Records that a document is truncated to `length` when it is opened next.
     pub(super) fn truncate(&self, path: &Key, length: u64) {
         let mut truncations = self.truncations.lock();
         if truncations.len() >= MAX_FILES {
@@ -483,10 +481,10 @@ impl ScratchFiles {
         truncations.insert(path.clone(), (length, Instant::now()));
     }
 
-    /// Returns and forgets the length to which a document is truncated at its open.
+    /// Removes and returns the length to which a document is truncated at its open, or `None`.
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
         let (length, since) = self.truncations.lock().remove(path)?;
-        // The open follows the truncation at once, so an older length is ignored.
+        // A program opens the document right after the truncation, so an older truncation belongs to another program.
         (since.elapsed() < Duration::from_secs(5)).then_some(length)
     }
 }

@@ -1,7 +1,7 @@
-//! Opens a chunk of a plain store: its elements as decoded, padded to a whole chunk.
+//! Opens a chunk of an uncompressed store: the decoded elements, padded to a whole chunk.
 //!
-//! Elements of a fixed length are read on demand. Elements of variable length are encoded when the file is opened, as
-//! the codecs `vlen-utf8`, `vlen-bytes` and `vlen-array` do: the number of elements, then each element after its
+//! Elements of a fixed length are decoded on demand. Elements of variable length are encoded when the chunk is opened,
+//! as the codecs `vlen-utf8`, `vlen-bytes` and `vlen-array` do: the number of elements, then each element after its
 //! length.
 
 use std::ops::Range;
@@ -23,7 +23,7 @@ use zarrfs_export::formats::{Export, FileParts};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::part;
 
-/// A chunk of a plain store.
+/// A chunk of an array that is shown uncompressed, in the layout of a Zarr v2 or v3 store.
 pub(crate) struct PlainChunk {
     pub(super) layout: PlainLayout,
     pub(super) indices: Coordinates,
@@ -38,7 +38,7 @@ impl PlainChunk {
         self.layout.region(&self.indices)
     }
 
-    /// Returns the number that identifies the chunk in the target.
+    /// Returns the number that identifies the chunk's file in the store format `target`.
     pub(super) fn content(&self, target: &Target) -> u64 {
         let mut parts = target.name.as_bytes().to_vec();
         parts.extend(self.array().id().to_le_bytes());
@@ -48,8 +48,8 @@ impl PlainChunk {
         XxHash64::oneshot(0, &parts)
     }
 
-    /// Returns the length in bytes. A chunk of elements of variable length is read and encoded for it, once for each
-    /// content.
+    /// Returns the length of the chunk's file in bytes. A chunk of variable-length elements is decoded for that, once
+    /// for each version of the array.
     pub(super) fn length(&self, context: &RequestContext, target: &Target) -> Result<u64> {
         let array = self.array();
         if !array.array().data_type.is_variable() {
@@ -62,12 +62,12 @@ impl PlainChunk {
         array.length_of(context, &name, &version_of, measure)
     }
 
-    /// Opens the file.
+    /// Opens the chunk's file for reading.
     pub(super) fn open(&self, context: &RequestContext, target: &Target) -> Result<OpenedFile> {
         let array = self.array();
-        // The open reports an array that does not decode; otherwise each read would fail.
+        // An array that cannot be decoded is reported by the open, not by each read.
         array.check_decodable()?;
-        // The version is read before the elements: if they change during the read, the version is already stale.
+        // The version is read before the elements. If they change during the read, the version is already stale.
         let version = array.content(context)?;
         let state = Mutex::new(array.state());
         let file: Arc<dyn File> = if array.array().data_type.is_variable() {
@@ -106,7 +106,7 @@ impl PlainChunk {
         Ok(Padding::new(region, whole, fill))
     }
 
-    /// Encodes a chunk of elements of variable length.
+    /// Encodes a chunk of variable-length elements.
     fn encoded(&self, context: &RequestContext) -> Result<ReservedBytes> {
         let array = self.array();
         let region = self.region()?;
@@ -126,29 +126,30 @@ impl PlainChunk {
     }
 }
 
-/// Returns a count or a length as the codecs of variable-length elements write it: 4 bytes, little-endian.
+/// Returns the number of elements or the length of an element as the variable-length codecs write it: 4 bytes,
+/// little-endian.
 fn length_prefix(array: &OpenArray, length: u64) -> Result<[u8; 4]> {
     let length = u32::try_from(length).map_err(|error| Error::too_large(array.path(), error))?;
     Ok(length.to_le_bytes())
 }
 
-/// A chunk of elements of a fixed length.
+/// The open file of a chunk of fixed-length elements, which are decoded on demand.
 struct DecodedChunk {
-    /// The elements inside the array.
+    /// The elements of the chunk that are inside the array.
     elements: Export,
-    /// The length of the file in bytes, and the size of an element in bytes (`size`).
+    /// The length of the file in bytes, with its padding.
     length: u64,
     size: u64,
     padding: Option<Padding>,
-    /// The array's own chunk that contains the elements.
+    /// The stored chunk of the array that contains the elements.
     chunk: ChunkIndex,
-    /// Whether a program has read the file.
+    /// Whether a program has read the file, which counts as a read of the stored chunk.
     is_read: AtomicBool,
 }
 
 impl ReadAt for DecodedChunk {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
-        // A call that may not wait fails if the bytes are not in memory: it counts as a read only if it succeeds.
+        // A call that may not wait fails if the bytes are not in memory, so it counts as a read only if it succeeds.
         if context.may_wait() {
             self.record_read();
         }
@@ -159,14 +160,14 @@ impl ReadAt for DecodedChunk {
 }
 
 impl DecodedChunk {
-    /// Records the first read.
+    /// Records a read of the stored chunk, at the first read of the file.
     fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::Relaxed) {
             self.elements.array().record_chunk_read(self.chunk);
         }
     }
 
-    /// Returns a range of the file.
+    /// Returns up to `len` bytes of the file at `offset`, with padding for elements outside the array.
     fn padded(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let Some(padding) = &self.padding else {
             return self.elements.read_at(context, offset, len);
@@ -213,11 +214,11 @@ impl File for DecodedChunk {
     }
 }
 
-/// A chunk of variable-length elements, encoded when the file was opened.
+/// The open file of a chunk of variable-length elements, which were encoded at the open.
 struct EncodedChunk {
     array: Arc<OpenArray>,
     bytes: ReservedBytes,
-    /// The array's state at the last call of `may_have_changed`.
+    /// The versions of the array's stored chunks at the last call of `may_have_changed`.
     state: Mutex<ArrayState>,
 }
 
@@ -249,21 +250,23 @@ impl File for EncodedChunk {
     }
 }
 
-/// Pads the elements of a chunk inside the array to the whole chunk, with elements beyond the edge.
+/// Pads the elements of a chunk at the edge of the array to a whole chunk.
 ///
-/// In C order the elements inside the array are a subsequence of the elements of the whole chunk. So the elements
-/// inside that belong to a range of the whole chunk are themselves one contiguous range.
+/// In C order, the elements inside the array are a subsequence of the elements of the whole chunk. So in any range of
+/// the whole chunk, the elements inside the array are contiguous in the sequence of elements inside.
 struct Padding {
-    /// Elements inside along each dimension.
+    /// Number of the chunk's elements inside the array, along each dimension.
     inside: Coordinates,
-    /// Elements of the whole chunk along each dimension.
+    /// Number of elements of the whole chunk, along each dimension.
     whole: Box<[u64]>,
-    /// The element beyond the edge; without its length prefix if elements have variable length.
+    /// The element that fills the chunk beyond the edge of the array, without a length prefix if elements have variable
+    /// length.
     fill: Vec<u8>,
 }
 
 impl Padding {
-    /// Pads the elements of `region` to a chunk of shape `whole`; returns `None` if they are a whole chunk.
+    /// Creates the padding of a chunk of shape `whole`, of which `region` is inside the array. Returns `None` if no
+    /// element is outside.
     fn new(region: &Region, whole: &[u64], fill: &[u8]) -> Option<Padding> {
         (*region.shape != *whole).then(|| Padding {
             inside: region.shape.clone(),
@@ -272,7 +275,7 @@ impl Padding {
         })
     }
 
-    /// Returns how many of the first `count` elements of the whole chunk are inside.
+    /// Returns how many of the first `count` elements of the whole chunk are inside the array.
     fn inside_before(&self, count: u64) -> u64 {
         let mut rest = count;
         let mut inside = 0;
@@ -291,13 +294,13 @@ impl Padding {
         inside
     }
 
-    /// Returns which of the elements inside are in a range of the whole chunk.
+    /// Returns which of the chunk's elements inside the array are in a range of the whole chunk.
     fn inside_of(&self, range: &Range<u64>) -> Range<u64> {
         self.inside_before(range.start)..self.inside_before(range.end)
     }
 
-    /// Splits a range of the whole chunk into runs, and calls `put` with each run in order: whether its elements are
-    /// inside the array, and their number.
+    /// Divides a range of the whole chunk into runs of elements inside and outside the array. Calls `put` for each run,
+    /// in order, with whether it is inside and its number of elements.
     fn runs(&self, range: &Range<u64>, mut put: impl FnMut(bool, u64) -> Result<()>) -> Result<()> {
         let row = self.whole.last().copied().unwrap_or(1).max(1);
         let columns = self.inside.last().copied().unwrap_or(1);
@@ -319,7 +322,8 @@ impl Padding {
         Ok(())
     }
 
-    /// Returns the elements of a range of the whole chunk, from the elements inside that are in it.
+    /// Returns the elements of a range of the whole chunk. `inside` has the elements of the range that are inside the
+    /// array.
     fn padded(&self, range: &Range<u64>, inside: &[u8]) -> Result<Vec<u8>> {
         let size = self.fill.len();
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -348,8 +352,8 @@ impl Padding {
         Ok(bytes)
     }
 
-    /// Calls `put` with each variable-length element of the whole chunk: with the next element of `inside`, or with the
-    /// fill value beyond the edge.
+    /// Calls `put` with each variable-length element of the whole chunk: the next element of `inside`, or the fill
+    /// value outside the array.
     fn each<'a>(
         &'a self,
         mut inside: impl Iterator<Item = &'a [u8]>,

@@ -1,7 +1,7 @@
 //! Collects the documents of all nodes below a group, for its consolidated metadata.
 //!
-//! The texts are cached, since a program that opens a group asks for the length of the document first, and then for its
-//! bytes. They are valid for the TTL of the store; those of a local store longer, if they took long to collect.
+//! The texts are cached, since a program that opens a group requests the length of the document first, and then its
+//! bytes. A text is valid for the TTL of the store. In a local store, it is valid longer if it took long to collect.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::sync::single_flight::SingleFlight;
 use zarrfs_store::{Key, Listing, Name, QueryStamp};
 
-/// A document with consolidated metadata.
+/// The text of a group's metadata document that contains consolidated metadata.
 #[derive(Clone)]
 pub(super) struct ConsolidatedText {
     pub(super) bytes: Bytes,
-    /// The time of the last change of any document that it contains.
+    /// The latest modification time of the documents that the text contains.
     pub(super) modified: SystemTime,
 }
 
 struct CachedText {
     text: ConsolidatedText,
-    /// The version of the group's own documents.
+    /// The version of the group's stored metadata documents.
     version: u64,
     stamp: QueryStamp,
     took: Duration,
     _room: Vec<Reservation>,
 }
 
-/// Bytes of documents for which memory is reserved at a time.
+/// Bytes of memory that are reserved from the budget at a time while documents are collected.
 const BATCH: usize = 1 << 20;
 
-/// The consolidated metadata of a hierarchy's groups.
+/// A cache of the consolidated metadata of a hierarchy's groups.
 pub(super) struct ConsolidatedTexts {
     texts: Mutex<LruCache<Key, CachedText>>,
-    /// The groups whose documents are being collected.
+    /// The groups for which a caller is collecting documents, so that other callers wait for the result.
     collecting: SingleFlight<Key, ConsolidatedText>,
     memory: Arc<MemoryBudget>,
 }
 
 impl ConsolidatedTexts {
-    /// Creates an empty cache; its documents are charged to `memory`.
+    /// Creates an empty cache, whose collected documents use memory of the budget `memory`.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> ConsolidatedTexts {
         ConsolidatedTexts {
             texts: Mutex::new(LruCache::new(const { NonZeroUsize::new(64).unwrap() })),
@@ -58,10 +58,10 @@ impl ConsolidatedTexts {
         }
     }
 
-    /// Returns the document of a group with its consolidated metadata. If it is unknown which nodes are below
-    /// (`Unsupported`), or if their documents exceed the memory budget (`TooLarge`), a document that also describes the
-    /// group itself is returned without them; `.zmetadata`, which exists only for them, is an error. Concurrent callers
-    /// share one collection, which runs to its end even if the callers stop waiting.
+    /// Returns a group's metadata document with consolidated metadata. If the nodes below the group are unknown
+    /// (`Unsupported`) or their documents exceed the memory budget (`TooLarge`), returns the document without
+    /// consolidated metadata, or fails for `.zmetadata`, which contains nothing else. Concurrent callers share one
+    /// collection, which is completed even if they stop waiting.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -72,11 +72,11 @@ impl ConsolidatedTexts {
             return Ok(text);
         }
         context.check_may_wait()?;
-        // How long to wait for a collection that another caller has begun.
+        // Time limit for a caller that waits for the collection of another caller.
         let deadline = Instant::now() + Duration::from_secs(600);
         self.collecting
             .run(context, &group.entry.path, deadline, || {
-                // Another caller may have collected the documents in the meantime.
+                // Another caller may have collected the documents before this collection began.
                 match self.kept(context, plain, &group.entry) {
                     Some(text) => Ok(text),
                     None => self.make(plain, &group.entry),
@@ -84,7 +84,7 @@ impl ConsolidatedTexts {
             })
     }
 
-    /// Returns the cached document if it is still valid.
+    /// Returns the cached document of a group if it is still valid, or else `None`.
     fn kept(
         &self,
         context: &RequestContext,
@@ -96,8 +96,8 @@ impl ConsolidatedTexts {
         let kept = texts.get(&group.path)?;
         let age = info.clock.now();
         let age = age.saturating_duration_since(kept.stamp.request_time);
-        // A document of a local store is valid for 20 times the time that its collection took. For a store on the
-        // network the user has set how old answers may be.
+        // A document of a local store is valid for at least 20 times the time that its collection took. For a remote
+        // store, the user has set how old answers may be.
         let usable = match &info.folder {
             Some(_) => info.freshness.max(kept.took * 20),
             None => info.freshness,
@@ -113,7 +113,7 @@ impl ConsolidatedTexts {
         is_valid.then(|| kept.text.clone())
     }
 
-    /// Makes a document and adds it to the cache.
+    /// Collects the documents below a group, and adds the consolidated metadata to the cache.
     fn make(&self, plain: &PlainHierarchy, group: &Arc<NodeEntry>) -> Result<ConsolidatedText> {
         let begun = Instant::now();
         let collect = |context: &RequestContext| self.collect(context, plain, group);
@@ -160,7 +160,7 @@ impl ConsolidatedTexts {
         let mut groups = vec![group.clone()];
         while let Some(parent) = groups.pop() {
             let mut children = match plain.hierarchy.children(context, &parent) {
-                // The group was removed after its parent was listed.
+                // The group was removed after it was listed in its parent.
                 Err(error) if error.kind() == Kind::NotFound && !Arc::ptr_eq(&parent, group) => {
                     continue;
                 }
@@ -184,7 +184,7 @@ impl ConsolidatedTexts {
         Ok(collected)
     }
 
-    /// Adds the documents of a node; `TooLarge` if they exceed the memory budget.
+    /// Adds the documents of a node to those collected. Fails with `TooLarge` if they exceed the memory budget.
     fn add(
         &self,
         plain: &PlainHierarchy,
@@ -201,7 +201,8 @@ impl ConsolidatedTexts {
         for &name in plain.documents_in_copies(node) {
             let text = plain.document(node, name)?;
             collected.bytes += path.len() + text.len();
-            // Twice the bytes: the group's document is as long as the documents from which it is made.
+            // Memory is reserved for twice the bytes, because the consolidated metadata are about as long as the
+            // documents.
             while collected.room.len() * BATCH < 2 * collected.bytes {
                 let why = "the metadata of all nodes below exceed --memory: give more --memory";
                 let room = self.memory.try_reserve(BATCH as u64);
@@ -218,7 +219,7 @@ impl ConsolidatedTexts {
     }
 }
 
-/// Returns the next name of a listing, or `None` at its end or once the folder is gone.
+/// Returns the next name of a listing. Returns `None` at its end, or if the folder was removed.
 fn next_name(context: &RequestContext, listing: &mut dyn Listing) -> Result<Option<Name>> {
     match listing.next(context) {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -226,7 +227,7 @@ fn next_name(context: &RequestContext, listing: &mut dyn Listing) -> Result<Opti
     }
 }
 
-/// The documents of the nodes below a group.
+/// The metadata documents of the nodes below a group that were collected so far.
 struct Collected {
     documents: Vec<NodeDocument>,
     bytes: usize,
@@ -235,7 +236,6 @@ struct Collected {
 }
 
 impl Collected {
-    /// The collection without any documents.
     fn nothing(group: &NodeEntry) -> Collected {
         Collected {
             documents: Vec::new(),

@@ -1,4 +1,4 @@
-//! Divides an array into the chunks of a plain store.
+//! Divides an array into the chunks of an uncompressed store.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::{OpenArray, StoredSet};
 use zarrfs_store::request_context::RequestContext;
 
-/// Maximum number of chunks of an array in which missing chunks have files too, and maximum number of chunks into which
-/// an irregular grid is divided.
+/// Maximum number of chunks for which an array shows files of missing chunks, and into which an irregular grid is
+/// divided.
 const MAX_CHUNKS: u64 = 1_000_000;
 
-/// An array in chunks of a regular grid: its own chunks, the inner chunks of its shards, or the largest chunks that
-/// divide an irregular grid.
+/// The regular grid in which an array is shown uncompressed: its chunks, the inner chunks of its shards, or the largest
+/// chunks that divide an irregular grid.
 #[derive(Clone)]
 pub(crate) struct PlainLayout {
     pub(super) array: Arc<OpenArray>,
-    /// The regular grid, if the array's own one is irregular.
+    /// The regular grid that divides an irregular grid of the array, or `None` if the array's grid is regular.
     regular: Option<Arc<Grid>>,
-    /// Whether documents state the fill value, so that missing chunks need no file.
+    /// Whether the metadata documents state the fill value, so that missing chunks need no file.
     states_fill: bool,
 }
 
 impl PlainLayout {
-    /// Divides an array; `Unsupported`, with the reason, if a plain store cannot hold its chunks.
+    /// Divides an array into chunks of a regular grid. Fails with `Unsupported` and the reason if that is impossible.
     pub(super) fn new(array: Arc<OpenArray>, states_fill: bool) -> Result<PlainLayout> {
         let mut layout = PlainLayout {
             array,
@@ -51,12 +51,13 @@ impl PlainLayout {
         Ok(layout)
     }
 
-    /// Returns the grid of the smallest chunks that can be decoded alone: the inner chunks of shards, or the chunks.
+    /// Returns the grid of the smallest chunks that can be decoded separately: the inner chunks of shards, or the
+    /// chunks.
     fn own_grid(&self) -> Result<&Grid> {
         self.array.decoded_grid()
     }
 
-    /// Returns the grid of the plain chunks.
+    /// Returns the regular grid in which the array is shown uncompressed.
     pub(super) fn grid(&self) -> Result<&Grid> {
         match &self.regular {
             Some(regular) => Ok(regular),
@@ -64,7 +65,8 @@ impl PlainLayout {
         }
     }
 
-    /// Returns what documents say about the array; `array` are its metadata.
+    /// Returns the description of the array for a metadata document of the uncompressed store, with the metadata
+    /// `array`.
     pub(super) fn described<'a>(&'a self, array: &'a Array) -> Result<PlainArray<'a>> {
         Ok(PlainArray {
             array,
@@ -73,20 +75,20 @@ impl PlainLayout {
         })
     }
 
-    /// Returns the length of a chunk of elements of a fixed length, in bytes.
+    /// Returns the length in bytes of an uncompressed chunk of fixed-length elements.
     pub(super) fn chunk_bytes(&self) -> Result<u64> {
         let element = self.array.array().element_size()?;
         bytes_of(self.grid()?.chunk_shape(), element)
     }
 
-    /// Whether missing chunks have files too, full of the fill value. They do if the store cannot list which chunks are
-    /// stored, or if no document states the fill value, unless there are more than `MAX_CHUNKS` chunks.
+    /// Whether missing chunks have files that contain the fill value. They do if the store cannot list which chunks are
+    /// stored, or if no metadata document states the fill value, but not in arrays of more than `MAX_CHUNKS` chunks.
     pub(super) fn shows_missing(&self) -> Result<bool> {
         let has_to = !self.states_fill || !self.array.can_list_chunks();
         Ok(has_to && self.grid()?.len() <= MAX_CHUNKS)
     }
 
-    /// Whether a chunk has a file: it is stored, or missing chunks are shown.
+    /// Whether an uncompressed chunk has a file, because it is stored or because missing chunks have files.
     pub(super) fn has_chunk(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         if self.grid()?.index(indices).is_none() {
             return Ok(false);
@@ -97,19 +99,19 @@ impl PlainLayout {
         self.array.has_chunk(context, self.own_chunk(indices)?)
     }
 
-    /// Returns the array's own chunk that has the elements of a plain chunk.
+    /// Returns the smallest separately decoded chunk of the array that contains the elements of an uncompressed chunk.
     pub(super) fn own_chunk(&self, indices: &[u64]) -> Result<ChunkIndex> {
         let start = self.grid()?.region(indices).start;
         Ok(self.own_grid()?.locate(&start).0)
     }
 
-    /// Returns the elements of a chunk, clipped to the array.
+    /// Returns the elements of an uncompressed chunk that are inside the array.
     pub(super) fn region(&self, indices: &[u64]) -> Result<Region> {
         Ok(self.grid()?.region(indices))
     }
 
-    /// Returns the indices of the first plain chunk in a stored chunk, and the number of plain chunks in it along each
-    /// dimension.
+    /// Returns the indices of the first uncompressed chunk in a stored chunk, and the number of uncompressed chunks in
+    /// it along each dimension.
     fn chunks_in(&self, stored: u64) -> Result<Region> {
         let (grid, stored_grid) = (self.grid()?, self.array.stored_grid()?);
         let region = stored_grid.region(&stored_grid.indices(ChunkIndex(stored)));
@@ -123,7 +125,7 @@ impl PlainLayout {
         Ok(chunks)
     }
 
-    /// Returns the maximum number of plain chunks in a stored chunk.
+    /// Returns the maximum number of uncompressed chunks in a stored chunk.
     pub(super) fn most_in_stored(&self) -> Result<u64> {
         let stored = self.array.stored_grid()?.chunk_shape().iter();
         let counts = stored.zip(self.grid()?.chunk_shape());
@@ -131,8 +133,8 @@ impl PlainLayout {
         Ok(counts.fold(1, u64::saturating_mul).max(1))
     }
 
-    /// Returns the stored chunks, to be walked; `Unsupported` if the store cannot list them, and there may be more than
-    /// `MAX_CHUNKS`.
+    /// Returns which chunks are stored, for a listing. Fails with `Unsupported` if the store cannot list them and the
+    /// array has more than `MAX_CHUNKS` chunks.
     pub(super) fn stored(&self, context: &RequestContext) -> Result<StoredChunks> {
         if self.shows_missing()? {
             return Ok(StoredChunks::All(self.array.stored_grid()?.len()));
@@ -145,13 +147,13 @@ impl PlainLayout {
         }
         match self.array.stored_set(context) {
             Ok(set) => Ok(StoredChunks::Listed(set)),
-            // The folder of the chunks does not exist, so no chunk is stored.
+            // If the folder of the chunks does not exist, no chunk is stored.
             Err(error) if error.kind() == Kind::NotFound => Ok(StoredChunks::All(0)),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the first plain chunk at or after `place` that has a file, in the order of the stored chunks.
+    /// Returns the first uncompressed chunk at or after `place` that has a file, in the order of the stored chunks.
     pub(super) fn next_chunk(
         &self,
         context: &RequestContext,
@@ -183,8 +185,8 @@ impl PlainLayout {
         Ok(None)
     }
 
-    /// Returns the first index at or after `from`, along the dimension after `prefix`, that has an entry: the file of a
-    /// chunk if this is the last dimension, otherwise a folder that has chunks.
+    /// Returns the first index at or after `from`, along the dimension after those of `prefix`, under which a chunk has
+    /// a file. With fewer indices than dimensions, the entry is a folder of chunks.
     pub(super) fn next_index(
         &self,
         context: &RequestContext,
@@ -201,7 +203,7 @@ impl PlainLayout {
             let mut indices = Coordinates::from_elem(0, rank);
             indices[..axis].copy_from_slice(prefix);
             indices[axis] = index;
-            // The first stored chunk that can have elements with these leading indices.
+            // The search begins at the first stored chunk that can contain elements with these leading indices.
             let start = grid.region(&indices).start;
             let mut first = Coordinates::from_elem(0, rank);
             for (at, &element) in start.iter().enumerate().take(axis + 1) {
@@ -230,19 +232,19 @@ impl PlainLayout {
     }
 }
 
-/// The place of a plain chunk in the order of the stored chunks.
+/// The position of an uncompressed chunk in the order of the stored chunks, in which chunks are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChunkPlace {
-    /// The number of the stored chunk.
+    /// The number of the stored chunk in C order.
     pub(super) stored: u64,
-    /// The number of the plain chunk in the stored chunk, in C order.
+    /// The number, in C order, of the uncompressed chunk in the stored chunk.
     pub(super) within: u64,
 }
 
-/// The numbers of the chunks that are stored.
+/// The numbers of the stored chunks whose files are listed.
 pub(super) enum StoredChunks {
     Listed(Arc<StoredSet>),
-    /// All numbers below this count, since missing chunks have files too; 0 if no chunk is stored.
+    /// All chunks with numbers below the count, since missing chunks have files too. 0 if no chunk is stored.
     All(u64),
 }
 
@@ -255,7 +257,7 @@ impl StoredChunks {
     }
 }
 
-/// Returns the indices of the chunk number `number`, in C order, of a box of chunks.
+/// Returns the indices of the chunk with number `number`, in C order, in a box of chunks.
 fn nth(chunks: &Region, number: u64) -> Coordinates {
     let mut rest = number;
     let mut indices = chunks.start.clone();

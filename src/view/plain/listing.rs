@@ -1,4 +1,4 @@
-//! Streams the listings of a plain store.
+//! Streams the listings of an uncompressed store.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use zarrfs_store::listing::LeftOut;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Listing, Name};
 
-/// The cursor of the first document of a node. It is larger than the cursors of children, except the end of a directory
-/// on ext4, which is the largest number.
+/// The directory offset of a node's first metadata document. It is larger than any offset of a child, except that of
+/// the end of a directory on ext4.
 const FIRST_DOCUMENT: u64 = i64::MAX as u64 - 16;
 
-/// The documents of a node, as the last names of a listing.
+/// The metadata documents of a node, which are the last names of its listing.
 pub(super) struct Documents {
     names: Vec<&'static str>,
-    /// The index of the next document.
+    /// The index in `names` of the document that is listed next.
     next: usize,
 }
 
@@ -38,7 +38,8 @@ impl Documents {
         })
     }
 
-    /// Continues after a document; returns false if the cursor is not one of a document.
+    /// Continues the listing after the document with the directory offset `cursor`. Returns false if no document has
+    /// the offset.
     fn seek(&mut self, cursor: u64) -> bool {
         let place = cursor.checked_sub(FIRST_DOCUMENT);
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -48,7 +49,8 @@ impl Documents {
     }
 }
 
-/// The children of a group that the plain store contains, then the group's documents.
+/// The listing of a group in an uncompressed store: the children that the format can express, then the group's metadata
+/// documents.
 pub(super) struct GroupListing {
     pub(super) children: Box<dyn Listing>,
     pub(super) plain: Arc<PlainHierarchy>,
@@ -96,14 +98,14 @@ impl Listing for GroupListing {
     }
 }
 
-/// The chunks in the folder of an array, then its documents.
+/// The listing of an array's folder in an uncompressed store: the chunks, then the array's metadata documents.
 pub(super) struct ArrayListing {
     layout: PlainLayout,
     target: &'static Target,
-    /// `None` after the last chunk, until a seek goes back to the chunks.
+    /// The chunks that are stored, or `None` after the last chunk until a seek goes back to the chunks.
     stored: Option<StoredChunks>,
     place: ChunkPlace,
-    /// The maximum number of plain chunks in a stored chunk; this many cursors are reserved for each stored chunk.
+    /// The maximum number of uncompressed chunks in a stored chunk, for each of which a directory offset is reserved.
     per_stored: u64,
     documents: Documents,
 }
@@ -160,8 +162,8 @@ impl Listing for ArrayListing {
         if self.stored.is_none() {
             self.stored = Some(self.layout.stored(context)?);
         }
-        // The largest cursor of a stored chunk is a multiple of `per_stored`, which belongs to this chunk and not to
-        // the next one.
+        // Offsets count from 1, so that a multiple of `per_stored` belongs to the last uncompressed chunk of a stored
+        // chunk, not to the next stored chunk.
         let before = cursor.checked_sub(1);
         self.place = before.map_or(ChunkPlace::default(), |before| ChunkPlace {
             stored: before / self.per_stored,
@@ -171,12 +173,13 @@ impl Listing for ArrayListing {
     }
 }
 
-/// The folder for some leading indices of chunks: it has chunks, or a folder for each index of the next dimension.
+/// The listing of a folder for some leading indices of chunks, which contains chunks, or a folder for each index of the
+/// next dimension.
 pub(super) struct FolderListing {
     pub(super) layout: PlainLayout,
     pub(super) stored: StoredChunks,
     pub(super) prefix: Vec<u64>,
-    /// The next index.
+    /// The first index that was not listed yet.
     pub(super) index: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Finds the value that marks missing elements for xarray and netCDF.
 //!
-//! In v2 it is the fill value (xarray's `use_zarr_fill_value_as_mask`, netCDF's `_FillValue`), in v3 the attribute
-//! `_FillValue`, which xarray writes in base64 for floats. With a wrong value, readers would take valid elements for
-//! missing ones, such as a longitude of 0, or missing elements for valid ones.
+//! In Zarr v2, missing elements have the fill value (xarray's `use_zarr_fill_value_as_mask`, netCDF's `_FillValue`). In
+//! v3, they have the value of the attribute `_FillValue`, which xarray writes in base64 for floats. With a wrong value,
+//! readers would take valid elements for missing ones, such as a longitude of 0, or missing elements for valid ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType};
 
-/// The attribute of xarray and NCZarr with the names of dimensions in v2.
+/// The attribute in which xarray and NCZarr store the names of dimensions in Zarr v2.
 pub(super) const DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
 
-/// The attribute with the value that marks missing elements.
+/// The attribute whose value marks missing elements.
 const FILL: &str = "_FillValue";
 
-/// Whether the fill value of an array marks missing elements, as it does by the conventions for v2: the array has the
-/// attribute `_ARRAY_DIMENSIONS`, and a fill value.
+/// Whether the fill value of an array marks missing elements, by the conventions for Zarr v2: the array has a fill
+/// value and the attribute `_ARRAY_DIMENSIONS`.
 fn is_fill_a_mask(array: &Array) -> bool {
     array.attributes.get(DIMENSIONS).is_some() && !array.fill_value.is_none
 }
 
-/// Whether xarray can open the array: its dimensions have names.
+/// Whether xarray can open the array as a variable, because its dimensions have names.
 fn is_named(array: &Array) -> bool {
     array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some)
 }
@@ -36,7 +36,7 @@ fn is_number(array: &Array) -> bool {
     )
 }
 
-/// Returns the element in the attribute `_FillValue`, or `None` if the attribute is missing or cannot be read.
+/// Returns the value of the attribute `_FillValue` as an element, or `None` if the attribute is missing or invalid.
 fn stated(array: &Array) -> Option<Vec<u8>> {
     let value = array.attributes.get(FILL)?;
     let number = match (&array.data_type, &value) {
@@ -56,7 +56,7 @@ fn parsed(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     fill::parse(data_type, value).ok().map(|fill| fill.bytes)
 }
 
-/// Returns the double that equals a float of 2, 4 or 8 bytes; `None` for any other number of bytes.
+/// Returns the value of a little-endian float of 2, 4 or 8 bytes as a double, or `None` for other lengths.
 fn double_of(float: &[u8]) -> Option<f64> {
     match *float {
         [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
@@ -65,27 +65,27 @@ fn double_of(float: &[u8]) -> Option<f64> {
     }
 }
 
-/// Returns a double as metadata write a fill value.
+/// Returns a double as the JSON value that metadata have for a fill value.
 fn double_value(double: f64) -> Value {
     fill::render(&DataType::Float(8), &double.to_le_bytes())
 }
 
-/// Whether the array's fill value can be the fill value in v2, where it marks missing elements.
+/// Whether the array keeps its fill value in Zarr v2, where readers take elements with the fill value for missing.
 pub(super) fn is_fill_for_v2(array: &Array) -> bool {
     !is_named(array)
         || is_fill_a_mask(array)
         || stated(array).as_ref() == Some(&array.fill_value.bytes)
 }
 
-/// Returns the value of `_FillValue` as the fill value in v2, so that readers take the right elements for missing;
-/// `null` if the array has none.
+/// Returns the fill value that an array gets in Zarr v2 instead of its own: the value of `_FillValue`, or `null` if the
+/// array has none.
 pub(super) fn value_for_v2(array: &Array) -> Value {
     let stated = stated(array);
     stated.map_or(Value::Null, |bytes| fill::render(&array.data_type, &bytes))
 }
 
-/// Returns the attributes of an array in v2. `_FillValue` is removed if the fill value in v2 is the same: netCDF
-/// derives the type of the attribute from its value, and refuses a type that is not the variable's.
+/// Returns the attributes of an array for Zarr v2. `_FillValue` is removed if the fill value in v2 is the same, because
+/// netCDF derives a type from its JSON value and refuses a type other than the variable's.
 pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     let Some(bytes) = stated(array) else {
         return array.attributes.clone();
@@ -93,7 +93,7 @@ pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     if bytes == array.fill_value.bytes || !is_fill_for_v2(array) {
         return array.attributes.edited(&[(FILL.to_string(), None)]);
     }
-    // JSON has no NaN.
+    // JSON has no NaN, so a `_FillValue` that is not a number remains a string.
     let number = fill::render(&array.data_type, &bytes);
     match array.attributes.get(FILL) {
         Some(Value::String(_)) if number.is_number() => array.attributes.with(FILL, &number),
@@ -101,8 +101,8 @@ pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     }
 }
 
-/// Returns the attributes of an array in v3: `_FillValue` is added as xarray writes it, and `_ARRAY_DIMENSIONS` is
-/// removed, since a v3 document has the names of dimensions in `dimension_names`.
+/// Returns the attributes of an array for Zarr v3. `_FillValue` is added as xarray writes it, and `_ARRAY_DIMENSIONS`
+/// is removed, since the names of dimensions are in `dimension_names`.
 pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
     let mut attributes = array.attributes.clone();
     if attributes.get(DIMENSIONS) == Some(json!(array.dimension_names)) {
@@ -114,7 +114,7 @@ pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
     }
 }
 
-/// Returns the value that marks missing elements as xarray writes it in v3, or `None` if there is none.
+/// Returns the value of `_FillValue` that marks missing elements in Zarr v3, or `None` if no value does.
 fn mask_in_v3(array: &Array) -> Option<Value> {
     let mask = if is_fill_a_mask(array) {
         array.fill_value.bytes.clone()

@@ -1,14 +1,14 @@
 //! The plain views: any hierarchy as a store of v2 or v3 with uncompressed chunks.
 //!
-//! Each node has the documents of the target, made from the model: little-endian elements, a regular grid whose chunks
-//! are the smallest that can be decoded alone, and the usual keys. A chunk is a file of its decoded elements, padded to
-//! a whole chunk with the fill value. Its size is known from the metadata, except for elements of variable length,
-//! which are encoded when the file is opened. A missing chunk has no file, and readers use the fill value in its place.
-//! A chunk that cannot be decoded has a file whose reads fail. A listing has exactly the keys of the store, so a
-//! recursive copy is a conversion.
+//! Each node has the metadata documents of Zarr v2 or v3, with little-endian elements, default chunk keys, and a
+//! regular grid whose chunks are the smallest that can be decoded separately. A chunk is a file of its decoded
+//! elements, padded to a whole chunk with the fill value. Its size is known from the metadata, except for elements of
+//! variable length, which are encoded when the file is opened. A missing chunk has no file, and readers use the fill
+//! value in its place. A chunk that cannot be decoded has a file whose reads fail. Listings contain all keys of the
+//! store, so a recursive copy is a conversion.
 //!
-//! An array or group that the target cannot hold is not listed; its folder opens by name and has `ERROR.txt` with the
-//! reason. Everything is read-only.
+//! An array or group that v2 or v3 cannot express is not listed. Its folder opens by name and has `ERROR.txt` with the
+//! reason. The views are read-only.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,21 +43,21 @@ pub mod v3;
 pub(crate) use crate::view::plain::place::PlainPlace;
 pub use crate::view::plain::target::Target;
 
-/// The targets, by the names of their views.
+/// The store formats of the uncompressed views, each of which is the name of a view.
 pub const TARGETS: [&Target; 2] = [&v3::TARGET, &v2::TARGET];
 
-/// Why a plain store of a format leaves out a node or changes its elements.
+/// Why an uncompressed store in some format lacks a node or changes its elements.
 pub struct PlainLimit {
-    /// The format.
+    /// The format of the store that has the limit.
     pub target: &'static Target,
-    /// Why the node is left out, or how its elements are changed.
+    /// Why the format cannot express the node, or how its elements are changed.
     pub reason: String,
-    /// Whether the node is left out.
+    /// Whether the store lacks the node.
     pub is_left_out: bool,
 }
 
-/// Returns why plain stores leave out a node or change its elements, for each such format; empty if the node cannot be
-/// read or decoded at all.
+/// Returns, for each format of uncompressed stores, why it lacks a node or changes its elements. Empty if the node
+/// cannot be read or decoded at all.
 pub fn limits_of(arrays: &Arrays, entry: &Arc<NodeEntry>) -> Vec<PlainLimit> {
     let is_sound = match &entry.node {
         Ok(Node::Group(_)) => true,
@@ -86,14 +86,14 @@ pub fn limits_of(arrays: &Arrays, entry: &Arc<NodeEntry>) -> Vec<PlainLimit> {
     targets.filter_map(limit).collect()
 }
 
-/// A hierarchy as a plain store.
+/// A view of a hierarchy as an uncompressed store in the format of Zarr v2 or v3.
 pub struct PlainView {
     plain: Arc<PlainHierarchy>,
     consolidated: ConsolidatedTexts,
 }
 
 impl PlainHierarchy {
-    /// Returns the names of the documents of a node that consolidated metadata contain.
+    /// Returns the names of a node's metadata documents that consolidated metadata include.
     fn documents_in_copies(&self, node: &PlainNode) -> &'static [&'static str] {
         match (&node.kind, self.target.group_documents) {
             (PlainKind::Array(_), _) => self.target.array_documents,
@@ -103,7 +103,7 @@ impl PlainHierarchy {
         }
     }
 
-    /// Returns a document of a node, without consolidated metadata.
+    /// Returns the text of a node's metadata document, without consolidated metadata.
     fn document(&self, node: &PlainNode, name: &str) -> Result<String> {
         match (&node.kind, node.entry.node()?) {
             (PlainKind::Array(layout), Node::Array(array)) => Ok((self.target.array_document)(
@@ -116,7 +116,7 @@ impl PlainHierarchy {
 }
 
 impl PlainView {
-    /// Builds the view of a hierarchy in a target.
+    /// Creates the view of a hierarchy in the store format `target`.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: Arc<Arrays>,
@@ -132,7 +132,7 @@ impl PlainView {
         }
     }
 
-    /// Returns the reason why the view leaves out the node of an entry, or `None` if it shows the node.
+    /// Returns the reason why the view does not show a node, or `None` if it does.
     pub fn why_left_out(&self, entry: Arc<NodeEntry>) -> Option<Error> {
         match self.plain.node(entry).kind {
             PlainKind::LeftOut(error) | PlainKind::Unread(error) => Some(error),
@@ -140,7 +140,8 @@ impl PlainView {
         }
     }
 
-    /// Calls `found` with a sentence about each node, at and below an entry, that the view leaves out or changes.
+    /// Calls `found` with a sentence about each node at or below `entry` that the view does not show or whose elements
+    /// it changes.
     pub fn visit_limits(
         &self,
         context: &RequestContext,
@@ -174,7 +175,8 @@ impl PlainView {
         Ok(())
     }
 
-    /// Returns the target of a path in the folder of a node, or `None` if the path does not exist.
+    /// Returns the file or folder at a path that is relative to the folder of a node, or `None` if the path does not
+    /// exist.
     pub(crate) fn below_node(
         &self,
         context: &RequestContext,
@@ -184,7 +186,7 @@ impl PlainView {
         self.plain.below_node(context, entry, names)
     }
 
-    /// Returns a document of a node, and the time of its last change.
+    /// Returns the text of a node's metadata document, and its modification time.
     fn text(
         &self,
         context: &RequestContext,
@@ -202,7 +204,7 @@ impl PlainView {
         Ok((self.plain.document(node, name)?.into(), entry.modified))
     }
 
-    /// Returns the attributes of a place.
+    /// Returns the attributes of a file or folder of the view.
     pub(crate) fn attr(
         &self,
         context: &RequestContext,
@@ -235,7 +237,7 @@ impl PlainView {
         })
     }
 
-    /// Opens a file.
+    /// Opens a file of the view for reading.
     pub(crate) fn open_place(
         &self,
         context: &RequestContext,
@@ -257,7 +259,7 @@ impl PlainView {
         }
     }
 
-    /// Opens the listing of a directory.
+    /// Opens the listing of a folder of the view.
     pub(crate) fn list_place(
         &self,
         context: &RequestContext,
@@ -325,7 +327,7 @@ impl PlainView {
     }
 }
 
-/// Returns the text that says why a node is left out.
+/// Returns the text of `ERROR.txt`, which says why the view does not show a node.
 fn error_text(node: &PlainNode) -> String {
     match &node.kind {
         PlainKind::LeftOut(error) => format!("{error}\n"),
@@ -358,7 +360,7 @@ impl View for PlainView {
             return Ok(None);
         };
         match self.attr(context, &place, ttl) {
-            // A chunk whose length cannot be measured still exists; opening it returns the error.
+            // A chunk of unknown length still has a file, and the open returns the error.
             Err(error)
                 if matches!(
                     error.kind(),

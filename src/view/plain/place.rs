@@ -1,4 +1,4 @@
-//! Resolves a path of a plain store to a node, a document or a chunk.
+//! Resolves a path of an uncompressed store to a node, a document or a chunk.
 
 use std::sync::Arc;
 
@@ -14,47 +14,47 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The target of a path.
+/// The file or folder that a path of an uncompressed store names.
 pub(crate) enum PlainPlace {
     /// The folder of a group, or of an array with its chunks.
     Node(PlainNode),
-    /// A document of a node.
+    /// A metadata document of a node, and its name.
     Document(PlainNode, &'static str),
-    /// The folder of the chunks with these leading indices.
+    /// The folder of the chunks that begin with the given indices.
     ChunkFolder(PlainLayout, Vec<u64>),
     /// A chunk that has a file.
     Chunk(PlainChunk),
-    /// The text that says why the store has no such node.
+    /// The file that says why the store cannot express a node.
     ErrorText(PlainNode),
 }
 
 impl PlainPlace {
-    /// Whether the target is a directory.
+    /// Whether the path names a folder.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, PlainPlace::Node(_) | PlainPlace::ChunkFolder(..))
     }
 }
 
-/// A node of a plain store.
+/// A node of a hierarchy, as it is shown in an uncompressed store.
 #[derive(Clone)]
 pub(crate) struct PlainNode {
     pub(super) entry: Arc<NodeEntry>,
     pub(super) kind: PlainKind,
 }
 
-/// The kind of a node.
+/// Whether a node is shown in an uncompressed store, and as what.
 #[derive(Clone)]
 pub(super) enum PlainKind {
     Group,
     Array(PlainLayout),
-    /// The plain store cannot hold the node, for this reason. The node is not listed.
+    /// The format of the store cannot express the node, for the given reason, so the node is not listed.
     LeftOut(Error),
     /// The node cannot be read now: the store refuses it or does not answer.
     Unread(Error),
 }
 
 impl Target {
-    /// Returns the kind that a node has in a store of this format.
+    /// Returns how a node is shown in an uncompressed store of the format.
     pub(super) fn kind_of(&self, arrays: &Arrays, entry: &Arc<NodeEntry>) -> PlainKind {
         let name = entry.path.name();
         let left_out = |why: String| PlainKind::LeftOut(Error::unsupported(&entry.path, why));
@@ -86,7 +86,7 @@ impl Target {
     }
 }
 
-/// The nodes of a hierarchy as those of a plain store.
+/// The nodes of a hierarchy, as they are shown in an uncompressed store.
 pub(crate) struct PlainHierarchy {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) arrays: Arc<Arrays>,
@@ -94,14 +94,13 @@ pub(crate) struct PlainHierarchy {
 }
 
 impl PlainHierarchy {
-    /// Returns a node with its kind in the plain store.
     pub(super) fn node(&self, entry: Arc<NodeEntry>) -> PlainNode {
         let kind = self.target.kind_of(&self.arrays, &entry);
         PlainNode { entry, kind }
     }
 
-    /// Returns the names of the documents of a group. If the store cannot list all nodes below, a document that has
-    /// only consolidated metadata (`.zmetadata`) is left out.
+    /// Returns the names of a group's metadata documents. `.zmetadata`, which only has consolidated metadata, is left
+    /// out if the nodes below the group cannot be listed.
     pub(super) fn group_documents(&self, group: &NodeEntry) -> &'static [&'static str] {
         let all = self.target.group_documents;
         match all {
@@ -114,7 +113,7 @@ impl PlainHierarchy {
         self.hierarchy.store().info().lists || group.is_consolidated()
     }
 
-    /// Returns the target of a path, or `None` if the path does not exist.
+    /// Returns the file or folder at a path of the uncompressed store, or `None` if the path does not exist.
     pub(super) fn find(&self, context: &RequestContext, path: &Key) -> Result<Option<PlainPlace>> {
         let Some(mut entry) = self.hierarchy.root(context)? else {
             return Ok(None);
@@ -134,7 +133,7 @@ impl PlainHierarchy {
         self.below_node(context, entry, rest)
     }
 
-    /// Returns the target of a path in the folder of a node.
+    /// Returns the file or folder at a path relative to the folder of a node, or `None` if the path does not exist.
     pub(crate) fn below_node(
         &self,
         context: &RequestContext,
@@ -169,7 +168,7 @@ impl PlainHierarchy {
         }
     }
 
-    /// Returns the target of a path in the folder of an array.
+    /// Returns the file or folder at a path relative to the folder of an array, or `None` if the path does not exist.
     fn in_array(
         &self,
         context: &RequestContext,

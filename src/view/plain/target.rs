@@ -1,6 +1,6 @@
-//! Defines a target: a format in which any hierarchy is shown as a plain store.
+//! Defines the formats in which a hierarchy is shown as an uncompressed store.
 //!
-//! `v2` and `v3` have a table each. A target names documents and chunks, and makes documents from the model.
+//! Zarr v2 and v3 have a table each, with the names of documents and chunks and the functions that generate documents.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,53 +9,53 @@ use zarr_format::grid::join_indices;
 use zarr_format::json_text;
 use zarr_format::model::{Array, Attributes, DataType, parse_index};
 
-/// A format of plain stores.
+/// A format of uncompressed stores: Zarr v2 or v3.
 pub struct Target {
     /// The name of the format in options and paths.
     pub name: &'static str,
-    /// The names of the documents of an array.
+    /// The names of an array's metadata documents.
     pub(super) array_documents: &'static [&'static str],
-    /// The names of the documents of a group; the last document has the consolidated metadata, if any.
+    /// The names of a group's metadata documents, of which the last may contain consolidated metadata.
     pub(super) group_documents: &'static [&'static str],
-    /// The name of the group's document that has the consolidated metadata.
+    /// The name of the group's metadata document that contains consolidated metadata.
     pub(super) consolidated: &'static str,
-    /// Returns a document of an array.
+    /// Returns the text of an array's metadata document with the given name.
     pub(super) array_document: fn(&PlainArray<'_>, document: &str) -> String,
-    /// Returns a document of a group; with consolidated metadata if the documents of all nodes below (`below`) are
-    /// given.
+    /// Returns the text of a group's metadata document. It contains consolidated metadata if `below`, the documents of
+    /// all nodes below the group, is given.
     pub(super) group_document:
         fn(&Attributes, document: &str, below: Option<&[NodeDocument]>) -> String,
-    /// Whether the format has a name for a data type.
+    /// Whether the format can express a data type.
     pub(super) has_name: fn(&DataType) -> bool,
-    /// Returns a sentence about how elements of a data type are changed, or `None` if they are not changed.
+    /// Returns a sentence that says how the format changes elements of a data type, or `None` if it does not.
     pub(super) change: fn(&DataType) -> Option<&'static str>,
-    /// Whether documents can state the fill value of an array. If they cannot, missing chunks get files too, unless the
-    /// array has too many chunks.
+    /// Whether a metadata document can state the fill value of an array. If it cannot, missing chunks get files too,
+    /// unless the array has too many chunks.
     pub(super) states_fill: fn(&Array) -> bool,
-    /// The folder of an array's chunks, whose indices are separated by slashes; `None` if chunks are in the folder of
-    /// the array, and their indices are separated by dots.
+    /// The folder of an array's chunks, in which the indices of chunk keys are separated by slashes. `None` if chunk
+    /// keys are directly in the array's folder, with indices separated by dots.
     pub(super) chunk_folder: Option<&'static str>,
     /// The name of the chunk of an array without dimensions.
     pub(super) scalar_chunk: &'static str,
 }
 
-/// An array as the documents describe it.
+/// The description of an array from which its metadata document is generated.
 pub(super) struct PlainArray<'a> {
     /// The metadata of the array in the original store.
     pub(super) array: &'a Array,
-    /// The shape of the chunks, which have a regular grid.
+    /// The chunk shape of the regular grid in which the array is shown.
     pub(super) chunk_shape: &'a [u64],
-    /// Whether missing chunks have no file, so that documents must state the fill value.
+    /// Whether the metadata document must state the fill value, because missing chunks have no file.
     pub(super) states_fill: bool,
 }
 
-/// A document of a node in consolidated metadata.
+/// A metadata document that is included in consolidated metadata.
 pub(super) struct NodeDocument {
     /// The path of the node, relative to the group with the consolidated metadata.
     pub(super) node: String,
-    /// The name of the document.
+    /// The file name of the document.
     pub(super) name: &'static str,
-    /// The text of the document.
+    /// The JSON text of the document.
     pub(super) text: String,
 }
 
@@ -66,13 +66,13 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Whether a document has this name, so that no node can have it.
+    /// Whether a name is reserved for a metadata document, so that no node can have it.
     pub(super) fn is_document(&self, name: &[u8]) -> bool {
         let mut documents = self.group_documents.iter().chain(self.array_documents);
         documents.any(|document| document.as_bytes() == name)
     }
 
-    /// Returns the name of a chunk's file in the folder of the array, for messages.
+    /// Returns the path of a chunk's file in the folder of the array.
     pub(super) fn chunk_name(&self, indices: &[u64]) -> Cow<'static, str> {
         match self.chunk_folder {
             _ if indices.is_empty() => self.scalar_chunk.into(),
@@ -81,8 +81,8 @@ impl Target {
         }
     }
 
-    /// Parses names in the folder of an array as leading indices of a chunk, in an array of `rank` dimensions. `rank`
-    /// indices are a chunk, fewer indices are a folder. Returns `None` if the names are something else.
+    /// Parses the path of a chunk or a folder of chunks, relative to the folder of an array with `rank` dimensions.
+    /// Returns `rank` indices for a chunk and fewer for a folder, or `None` if the path names neither.
     pub(super) fn indices(&self, names: &[&[u8]], rank: usize) -> Option<Vec<u64>> {
         let (first, rest) = names.split_first()?;
         if rank == 0 {
@@ -105,7 +105,7 @@ impl Target {
     }
 }
 
-/// Returns a JSON text without line breaks, as the value of a JSON member.
+/// Returns a JSON text without line breaks, so that it can be the value of a member of another text.
 pub(super) fn member_text(text: &str) -> String {
     json_text::compact(text)
 }

@@ -1,4 +1,4 @@
-//! The table of v2: `.zgroup` or `.zarray`, `.zattrs`, and `.zmetadata`; chunks in the folder of the array.
+//! Defines uncompressed Zarr v2: `.zgroup` or `.zarray`, `.zattrs`, `.zmetadata`, and chunks in the array's folder.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use zarr_format::json_text;
 use zarr_format::model::document::{ZARRAY, ZATTRS, ZGROUP, ZMETADATA};
 use zarr_format::model::{Array, Attributes, Coding, DataType, Field, FillValue};
 
-/// v2.
+/// Zarr v2 as a format of uncompressed stores.
 pub const TARGET: Target = Target {
     name: "v2",
     array_documents: &[ZARRAY, ZATTRS],
@@ -29,8 +29,8 @@ pub const TARGET: Target = Target {
     scalar_chunk: "0",
 };
 
-/// Returns the name of a data type: numpy's (v2 specification, "Data type encoding"), `|O` for elements of variable
-/// length.
+/// Returns the name of a data type in Zarr v2: that of numpy (v2 specification, "Data type encoding"), or `|O` for
+/// variable-length elements.
 fn type_name(data_type: &DataType) -> Option<Value> {
     let order = if data_type.word() == 1 { '|' } else { '<' };
     Some(match data_type {
@@ -39,7 +39,7 @@ fn type_name(data_type: &DataType) -> Option<Value> {
         DataType::UInt(width) => json!(format!("{order}u{width}")),
         DataType::Float(width) => json!(format!("{order}f{width}")),
         DataType::Complex(width) => json!(format!("{order}c{width}")),
-        // An integer of fewer than 8 bits is decoded to one byte.
+        // Integers of fewer than 8 bits are decoded to one byte each.
         DataType::Small(number) => match number.coding {
             Coding::Signed(_) => json!("|i1"),
             Coding::Unsigned(_) => json!("|u1"),
@@ -74,7 +74,7 @@ fn field_type(field: &Field) -> Option<Value> {
     })
 }
 
-/// Returns the filters of an array: only elements of variable length need one.
+/// Returns the filters of an array in Zarr v2. Only variable-length elements need a filter.
 fn filters(data_type: &DataType) -> Value {
     match data_type {
         DataType::Text | DataType::Object => json!([{ "id": "vlen-utf8" }]),
@@ -84,7 +84,7 @@ fn filters(data_type: &DataType) -> Value {
     }
 }
 
-/// Returns a fill value (v2 specification, "Fill value encoding").
+/// Returns a fill value as Zarr v2 writes it (v2 specification, "Fill value encoding").
 fn fill_value(data_type: &DataType, fill: &FillValue) -> Value {
     let bytes = &fill.bytes;
     match data_type {
@@ -100,7 +100,7 @@ fn fill_value(data_type: &DataType, fill: &FillValue) -> Value {
     }
 }
 
-/// Replaces a NaN that is written as its bits by "NaN", the only NaN of v2.
+/// Replaces a NaN that is written as its bits by "NaN", since Zarr v2 cannot express other NaNs.
 fn without_bits(value: Value) -> Value {
     match &value {
         Value::String(text) if text.starts_with("0x") => json!("NaN"),
@@ -140,19 +140,19 @@ fn attributes_text(attributes: &Attributes) -> String {
     String::from_utf8(json_text::document(attributes.text())).unwrap_or_default()
 }
 
-/// Returns the attributes with the names of dimensions.
+/// Returns the attributes of an array for Zarr v2, where `_ARRAY_DIMENSIONS` has the names of dimensions.
 fn array_attributes(array: &Array) -> Attributes {
     let attributes = ome_4(&mask::attributes_for_v2(array));
     let is_named = array.dimension_names.iter().any(Option::is_some);
-    // xarray needs the attribute even for an array without dimensions, as an empty list.
+    // xarray needs `_ARRAY_DIMENSIONS` even for an array without dimensions, as an empty list.
     if !(is_named || array.shape.is_empty()) || attributes.get(DIMENSIONS).is_some() {
         return attributes;
     }
     attributes.with(DIMENSIONS, &json!(names_of_all(&array.dimension_names)))
 }
 
-/// Returns the names of all dimensions. A dimension without a name gets xarray's default name, or a longer name if that
-/// is taken.
+/// Returns the names of all dimensions, as Zarr v2 needs them. A dimension without a name gets xarray's default name,
+/// or a longer name if that is taken.
 fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
     let is_taken = |name: &String| dimensions.iter().flatten().any(|taken| taken == name);
     let free = |axis: usize| {
@@ -166,9 +166,9 @@ fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
     dimensions.iter().enumerate().map(named).collect()
 }
 
-/// Converts attributes of OME-Zarr 0.5 to those of 0.4, which have other names; returns other attributes unchanged.
+/// Converts attributes of OME-Zarr 0.5 to those of 0.4, since 0.5 is for Zarr v3 only. Other attributes are unchanged.
 fn ome_4(attributes: &Attributes) -> Attributes {
-    // The members of the attribute `ome` of 0.5 are attributes of their own in 0.4.
+    // The members of the attribute `ome` of OME-Zarr 0.5 are separate attributes in 0.4.
     let Some(Value::Object(members)) = attributes.get("ome") else {
         return attributes.clone();
     };
@@ -186,7 +186,7 @@ fn ome_4(attributes: &Attributes) -> Attributes {
     attributes.edited(&changes)
 }
 
-/// Adds the version to the metadata that state it in OME-Zarr 0.4.
+/// Adds the version to an attribute of OME-Zarr 0.4 that must state it.
 fn state_version(name: &str, value: &mut Value) {
     let stated = match (name, value) {
         ("multiscales", Value::Array(images)) => images.iter_mut().collect(),

@@ -1,4 +1,4 @@
-//! The table of final v3 (3.1): one document for each node, chunks in `c/`.
+//! Defines uncompressed Zarr v3 (3.1): one document for each node, and chunks in `c/`.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use zarr_format::dialect::v3;
 use zarr_format::model::document::ZARR_JSON;
 use zarr_format::model::{Array, Attributes, CodecSpec, DataType, Group, KeyScheme, Node};
 
-/// Final v3.
+/// Zarr v3 as a format of uncompressed stores.
 pub const TARGET: Target = Target {
     name: "v3",
     array_documents: &[ZARR_JSON],
@@ -45,7 +45,7 @@ fn array_document(plain: &PlainArray<'_>, _document: &str) -> String {
     String::from_utf8(v3::document(&Node::Array(Box::new(described)))).unwrap_or_default()
 }
 
-/// Returns the codec of plain chunks.
+/// Returns the codec of an array's uncompressed chunks in Zarr v3.
 fn codec(data_type: &DataType) -> CodecSpec {
     match data_type {
         DataType::Text | DataType::Object => CodecSpec::new("vlen-utf8", json!({})),
@@ -55,8 +55,8 @@ fn codec(data_type: &DataType) -> CodecSpec {
     }
 }
 
-/// Writes consolidated metadata into the document, as zarr-python does: the entries of groups have no consolidated
-/// metadata of their own.
+/// Returns the `zarr.json` of a group, with consolidated metadata as zarr-python writes them: groups in them have no
+/// consolidated metadata of their own.
 fn group_document(
     attributes: &Attributes,
     _document: &str,

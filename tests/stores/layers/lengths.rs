@@ -1,4 +1,4 @@
-//! One version has one length: a truncated answer is an error, never the object.
+//! Tests that a truncated answer of a server is an error, never the object.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A server behind a proxy that truncates each body to half while `cuts` is set: heads and listings are correct, and
-/// the size in an answer is the length of the truncated body.
+/// A server behind a proxy that truncates each body to half while `cuts` is set. Heads and listings are correct, but an
+/// answer with a body states the truncated length.
 #[derive(Clone)]
 struct Proxied {
     memory: MemoryStore,
@@ -99,7 +99,7 @@ impl Layer for Proxied {
     }
 }
 
-/// A listing with the sizes of objects.
+/// A listing that contains the sizes of objects.
 struct Told {
     inner: Box<dyn Listing>,
     store: MemoryStore,
@@ -176,7 +176,7 @@ fn a_truncated_document_is_requested_again_once_its_length_is_known() {
     let store = Proxied::new();
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
-    // The true length is not known yet.
+    // The cache does not know the true length of the object yet, so it accepts a truncated answer.
     let half = Store::get(&memo, &UNLIMITED, &name, LENGTH)
         .unwrap()
         .unwrap();
@@ -200,7 +200,7 @@ fn a_truncated_body_is_never_returned_from_disk() {
         .unwrap()
         .unwrap();
     assert_eq!(half.bytes.len() as u64, LENGTH / 2);
-    // This one is cached, since its length is not known.
+    // The truncated answer is cached, because the true length of the object is unknown.
     Store::get(&disk, &UNLIMITED, &key("a/1"), LENGTH).unwrap();
     store.cuts.store(false, Ordering::SeqCst);
     for disk in [disk, open()] {

@@ -1,4 +1,4 @@
-//! Tests of layers over a store: their requests to it, and their answers.
+//! Tests the requests of store layers to the store below them, and the answers.
 
 mod change_log;
 mod consolidated;

@@ -1,4 +1,4 @@
-//! Open files of an archive that is replaced fail; they never mix two archives.
+//! Tests that open files of a replaced archive fail, and never mix two archives.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,8 @@ use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
 const NAME: &str = "store.zip";
 
-/// A folder with a TTL of one minute, so that only the open archive can notice the change.
+/// A local store with a TTL of one minute, so that no cache expires during the test and only the open archive can
+/// detect the change.
 struct MinuteFolder(LocalStore, StoreInfo);
 
 impl Layer for MinuteFolder {
@@ -31,8 +32,8 @@ impl Layer for MinuteFolder {
     }
 }
 
-/// Returns an archive of an array of eight elements equal to `number`, in two chunks. Archives of different numbers
-/// differ in length.
+/// Returns a zip archive with an array of eight elements equal to `number`, in two chunks. Archives of different
+/// numbers differ in length.
 fn archive(number: u8) -> Vec<u8> {
     let array = br#"{"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
@@ -81,8 +82,8 @@ fn chunks_of_two_archives_are_never_in_one_file() {
             [1; 4],
             "{name}"
         );
-        // The archive is overwritten in place, so the open file descriptor now reads the other archive. The read of the
-        // next chunk detects it.
+        // The archive is overwritten in place, so the open descriptor now reads the other archive. The read of the next
+        // chunk detects the change.
         fs::write(folder.path().join(NAME), archive(2)).unwrap();
         for (offset, length) in [(4, 4), (0, 4), (0, 8)] {
             let read = file

@@ -1,6 +1,6 @@
 //! Compares each array of the shared corpus with its manifest, through the files view.
 //!
-//! Arrays of other dialects or with unsupported codecs do not count.
+//! Arrays in dialects that zarrfs does not read or with unsupported codecs do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +18,6 @@ use zarrs::filesystem::FilesystemStore;
 
 use crate::common;
 
-/// Dialects that zarrfs reads.
 const DIALECTS: [&str; 5] = ["v2", "v3", "v3-2019", "v3-2020", "v3-2022"];
 
 fn sum(bytes: &[u8]) -> String {
@@ -32,7 +31,7 @@ fn text<'a>(entry: &'a Value, member: &str) -> &'a str {
     entry[member].as_str().unwrap_or_default()
 }
 
-/// Returns the result: `ok`, `wrong`, `unsupported` or the text of an error.
+/// Compares an array with its entry in the manifest. Returns `ok`, `wrong`, `unsupported` or the text of an error.
 fn check(view: &std::sync::Arc<dyn View>, root: &str, entry: &Value) -> String {
     let node = text(entry, "array").trim_matches('/');
     let name = if node.is_empty() {
@@ -115,7 +114,7 @@ fn the_corpus_reads_as_its_manifest_says() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Copies a directory of a view, without those of other nodes.
+/// Copies the directory of a node from a view into a local folder, without the directories of child nodes.
 fn copy_node(view: &Arc<dyn View>, path: &Key, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let mut listing = view.list(&UNLIMITED, path).unwrap();
@@ -131,7 +130,7 @@ fn copy_node(view: &Arc<dyn View>, path: &Key, folder: &Path) {
     }
 }
 
-/// Returns the elements that the zarrs crate reads, or the reason why it does not.
+/// Returns the elements of a copied array as the zarrs crate reads them, or the reason why it cannot.
 fn read_by_zarrs(folder: &Path) -> Result<Vec<u8>, String> {
     let store = Arc::new(FilesystemStore::new(folder).unwrap());
     let array = Array::open(store, "/").map_err(|error| error.to_string())?;
@@ -144,7 +143,7 @@ fn read_by_zarrs(folder: &Path) -> Result<Vec<u8>, String> {
         .into_owned())
 }
 
-/// The data types of v3 that the zarrs crate does not have.
+/// Data types of Zarr v3 that the zarrs crate does not support.
 const NOT_OF_ZARRS: [&str; 3] = ["null_terminated_bytes", "raw_bytes", "structured"];
 
 #[test]
@@ -180,7 +179,7 @@ fn zarrs_reads_the_corpus_through_the_plain_view() {
         let copied = folder.path().join(number.to_string());
         let path = Key::new(text(&entry, "array").trim_matches('/')).unwrap();
         if path.name() == b"zarr.json" {
-            // A store of v3 has no node of this name.
+            // The name is not valid for a node in Zarr v3.
             continue;
         }
         copy_node(&view, &path, &copied);

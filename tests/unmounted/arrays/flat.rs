@@ -1,4 +1,4 @@
-//! Any range of a flat file equals the same slice of the random array.
+//! Tests that any range of a flat file equals the same slice of the array.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub(crate) struct Case {
     pub(crate) chunk: Vec<u64>,
     /// Inner chunks along each dimension of a shard, or `None` without sharding.
     pub(crate) inner: Option<Vec<u64>>,
-    /// For a rectilinear grid, the runs of chunks along each dimension as (length, count), or `None` for a regular grid.
-    /// With sharding, the length is counted in inner chunks. An empty list makes all chunks of that dimension equally
-    /// long.
+    /// For a rectilinear grid, the runs of equally long chunks along each dimension as (length, count); `None` for a
+    /// regular grid. With sharding, lengths are counted in inner chunks. An empty list makes all chunks along a
+    /// dimension equally long.
     pub(crate) edges: Option<Vec<Vec<(u64, u64)>>>,
     pub(crate) data_type: &'static str,
     pub(crate) fortran: bool,
@@ -66,7 +66,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Returns the chunk grid for chunks or shards of shape `chunk`.
+/// Returns the metadata of a chunk grid with chunks or shards of shape `chunk`.
 fn chunk_grid(case: &Case, chunk: &[u64]) -> Value {
     let Some(edges) = &case.edges else {
         return json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
@@ -129,7 +129,7 @@ pub(crate) fn metadata(case: &Case) -> Value {
     })
 }
 
-/// Parses array metadata as the hierarchy does.
+/// Parses the metadata of an array by storing and opening them.
 fn model(metadata: &Value) -> Array {
     let memory = MemoryStore::default();
     memory.set(
@@ -146,7 +146,7 @@ fn model(metadata: &Value) -> Array {
     }
 }
 
-/// Encodes a chunk, or a shard with its index at the end.
+/// Encodes a chunk, or a shard of inner chunks with its index at the end.
 fn encode(pipeline: &Pipeline, array: &Array, chunk: &[u8]) -> Vec<u8> {
     let [level] = pipeline.shards() else {
         return pipeline.encode(chunk).unwrap();
@@ -180,7 +180,7 @@ fn encode(pipeline: &Pipeline, array: &Array, chunk: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Writes a store into a folder and returns the bytes of the whole array.
+/// Writes the store of a random array into a folder. Returns the decoded bytes of the array.
 pub(crate) fn write(case: &Case, folder: &Path) -> Vec<u8> {
     let metadata = metadata(case);
     let array = model(&metadata);
@@ -197,7 +197,8 @@ pub(crate) fn write(case: &Case, folder: &Path) -> Vec<u8> {
         if !case.stored[index.0 as usize % case.stored.len()] {
             return true;
         }
-        // The pipeline takes a regular grid, so encode with an array whose chunks all have this shape.
+        // The codec pipeline needs a regular grid, so each chunk is encoded as one of an array whose chunks all have
+        // its shape.
         let alike = Array {
             chunk_shape: grid.shape_of(index).to_vec(),
             chunk_edges: Vec::new(),
@@ -240,7 +241,7 @@ fn chunks_of_one_byte_are_read_in_bounded_parts() {
         fortran: false,
         big: false,
         compressed: false,
-        // One of 100 chunks is stored.
+        // Only one of the 100 chunks is stored.
         stored: (0..100).map(|number| number == 41).collect(),
     };
     let folder = tempfile::tempdir().unwrap();

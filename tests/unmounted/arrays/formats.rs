@@ -1,6 +1,6 @@
-//! In every format, any range of a file equals that slice of the file.
+//! Tests that in every format, any range of a file equals that slice of the file.
 //!
-//! Sizes are known before a file is read, and headers are cheap.
+//! The size of a file is known before it is read, and its header is cheap.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,20 +17,21 @@ use crate::arrays::stored::{default_keys, key, memory, names, strings, v3, view_
 use crate::common;
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
-/// Sets the dimension names of an array, and attributes that formats need.
+/// Adds the names of dimensions to the metadata of an array, and the attributes that some formats need.
 pub fn name_dimensions(store: &Path, names: &[&str]) {
     let path = store.join("zarr.json");
     let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rank = document["shape"].as_array().unwrap().len();
     document["dimension_names"] = json!(names[..rank.min(names.len())]);
-    // `sample_rate` makes a sound file possible, and `scale_factor` gives `.cf` something to do.
+    // `sample_rate` makes a sound file possible, and `scale_factor` makes CF-decoded files differ from the stored
+    // values.
     document["attributes"] = json!({"sample_rate": 8000, "scale_factor": 0.5, "missing_value": 7});
     if rank <= names.len() {
         std::fs::write(path, document.to_string()).unwrap();
     }
 }
 
-/// Returns the elements in Fortran order (first dimension fastest).
+/// Returns the elements of an array in Fortran order (first dimension fastest).
 fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
     let count = case.shape.iter().product::<u64>() as usize;
     let size = whole.len().checked_div(count).unwrap_or(0);
@@ -50,7 +51,7 @@ fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Checks that each range of a file equals the slice of the whole file. Returns the whole file.
+/// Reads ranges of a file and checks that they are slices of the whole file. Returns the whole file.
 pub fn check(
     view: &Arc<dyn View>,
     name: &str,
@@ -129,7 +130,7 @@ proptest! {
         std::fs::create_dir(&store).unwrap();
         std::fs::write(store.join("zarr.json"), common::sample::GROUP).unwrap();
         for (number, mut case) in arrays.into_iter().enumerate() {
-            // All arrays have `rows` rows, so that they can be columns of one table.
+            // All arrays get `rows` elements, so that they can be columns of one table.
             if let Some(rows) = rows {
                 let chunk = vec![case.chunk.first().copied().unwrap_or(2)];
                 case = Case { shape: vec![rows], chunk, inner: None, edges: None, ..case };
@@ -168,7 +169,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
         .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
         .collect();
     let whole = check(&view, name, &ranges).unwrap();
-    // Variables are stored smallest first, each padded to four bytes.
+    // The format stores variables in ascending order of size, each padded to four bytes.
     let bytes = |fill: u8, count: usize| [0, fill].repeat(count);
     let expected = [
         bytes(3, 1),
@@ -183,7 +184,7 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
     assert!(!is_answer(&view.lookup(&WITHOUT_WAITING, &key(name))));
 }
 
-/// Returns ranges of several lengths from offsets all over a file of `size` bytes.
+/// Returns byte ranges of several lengths, at offsets throughout a file of `size` bytes.
 pub fn ranges_of(size: u64) -> Vec<(u64, u64)> {
     let places = (0..size + 3).step_by(7);
     places
@@ -213,7 +214,7 @@ fn any_range_of_hdf5_is_the_slice_and_omitted_nodes_are_named() {
         let size = view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size;
         let whole = check(&view, name, &ranges_of(size)).unwrap();
         assert!(whole.starts_with(b"\x89HDF\r\n\x1a\n"), "{name}");
-        // The superblock of HDF5 holds the length of the file.
+        // The superblock of an HDF5 file contains the length of the file.
         assert_eq!(whole[40..48], size.to_le_bytes(), "{name}");
         let has = |text: &[u8]| whole.windows(text.len()).any(|part| part == text);
         assert!(has(&[7; 5]) && has(b"zarrfs_left_out"), "{name}");
@@ -221,7 +222,7 @@ fn any_range_of_hdf5_is_the_slice_and_omitted_nodes_are_named() {
         let known = view.lookup(&WITHOUT_WAITING, &key(name));
         assert!(!is_answer(&known), "{name}");
     }
-    // Five half floats of 7, each big-endian in four bytes, then padding.
+    // The array is stored as five float16 values of 7, each in a big-endian float32 of four bytes, then padding.
     let padded = [0x40, 0xe0, 0, 0].repeat(5).into_iter().chain([0; 4]);
     let deeper = common::read(&view, "below/deeper/deeper.nc4").unwrap();
     assert!(deeper.ends_with(&padded.collect::<Vec<u8>>()));
@@ -273,7 +274,7 @@ fn a_group_that_a_format_cannot_hold_has_no_file() {
     let held = plain.replace("uint8", "int8");
     let broken = held.replace("\"shape\":[4]", "\"shape\":null");
     let zero = held.replace("\"shape\":[4]", "\"shape\":[0]");
-    // The fill value does not fit the format's integer type.
+    // The fill value is too large for the integer type of the format.
     let wide = plain
         .replace("uint8", "uint32")
         .replace(":7", ":4294967295");
@@ -295,7 +296,7 @@ fn a_group_that_a_format_cannot_hold_has_no_file() {
         let is_missing = common::is_missing(&view, "root.nc");
         assert_eq!(is_missing, !is_there, "{objects:?}");
     }
-    // A child with the name of a group's file hides that file.
+    // A child of a group hides the generated file of the same name.
     let store = memory(&[("a/zarr.json", &held), ("root.nc/zarr.json", &held)]);
     let (view, _) = view_of(Arc::new(store), &[]);
     assert!(names(&view, "root.nc").contains("metadata.json"));

@@ -1,6 +1,6 @@
-//! Rectilinear chunk grids: written by zarrs, listed in the files view, and hostile.
+//! Tests rectilinear chunk grids: written by zarrs, listed in the files view, and hostile.
 //!
-//! `flat.rs` checks that any range of any grid is read correctly.
+//! `flat.rs` checks that any range of an array with any grid is read correctly.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use zarrs::filesystem::FilesystemStore;
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns the metadata of an `int32` array with a rectilinear grid.
 fn metadata(shape: &[u64], chunk_shapes: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "int32",
@@ -37,14 +36,14 @@ fn sharded(inner: &[u64]) -> Value {
     }}])
 }
 
-/// Writes an array to `store/a`, and the group above it.
+/// Writes the metadata of an array to `store/a`, and those of its parent group.
 fn put(store: &Path, metadata: &Value) {
     std::fs::create_dir_all(store.join("a")).unwrap();
     std::fs::write(store.join("zarr.json"), common::sample::GROUP).unwrap();
     std::fs::write(store.join("a/zarr.json"), metadata.to_string()).unwrap();
 }
 
-/// Lets the zarrs crate write the numbers from 0 over the whole array. Returns them as bytes.
+/// Writes the numbers from 0 to all elements of an array with the zarrs crate. Returns the elements as bytes.
 fn write_by_zarrs(store: &Path) -> Vec<u8> {
     let array = Array::open(Arc::new(FilesystemStore::new(store).unwrap()), "/a").unwrap();
     let count: u64 = array.shape().iter().product();
@@ -86,14 +85,14 @@ fn arrays_that_zarrs_writes_are_read() {
         let shown: Value =
             serde_json::from_slice(&common::read(&view, "a/metadata.json").unwrap()).unwrap();
         assert_eq!(shown["chunk_grid"]["name"], "rectilinear");
-        // The metadata that zarrfs shows must describe the same array.
+        // The metadata in the view describe the same array, so they can replace the original metadata.
         put(folder.path(), &shown);
         let again = common::files(folder.path());
         assert_eq!(common::read(&again, "a/a.raw").unwrap(), whole, "{shown}");
     }
 }
 
-/// The rows are long enough that zarrfs reads them directly from the stored chunks.
+/// Tests rows that are so long that zarrfs copies them directly from the stored chunks.
 #[test]
 fn uncompressed_chunks_of_many_lengths_are_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +136,7 @@ fn each_chunk_that_begins_in_the_array_is_a_file() {
             "0.0.raw", "0.1.raw", "1.0.raw", "1.1.raw", "2.0.raw", "2.1.raw"
         ]
     );
-    // Rows 3 and 4, columns 4 to 6: partial chunks in both dimensions.
+    // Rows 3 and 4, columns 4 to 6: parts of several chunks along both dimensions.
     let corner: Vec<u8> = [25, 32]
         .iter()
         .flat_map(|&first| whole[first * 4..(first + 3) * 4].to_vec())
@@ -185,7 +184,7 @@ fn shards_that_inner_chunks_do_not_divide_are_unsupported() {
     }
 }
 
-/// Reads both ends of an array with no stored chunk. Returns the first error.
+/// Reads the first and the last bytes of an array without stored chunks. Returns the first error.
 fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), metadata);
@@ -214,13 +213,13 @@ fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
 fn huge_grids_with_short_documents_cost_little() {
     let huge = 1u64 << 40;
     for (shape, shapes) in [
-        // More chunks than fit in memory.
+        // The grid has more chunks than fit in memory.
         (vec![huge * 3], json!([[[2, huge], [1, huge]]])),
         (
             vec![huge + 1, 1 << 18],
             json!([[1, [1, huge]], [5, [7, huge], [7, huge]]]),
         ),
-        // Sums of chunk lengths that overflow 64 bits.
+        // The sums of the chunk lengths overflow 64 bits.
         (vec![10], json!([[3, [4, u64::MAX], [5, u64::MAX]]])),
         (
             vec![10, 10],
@@ -242,7 +241,7 @@ fn invalid_grids_are_errors() {
         (vec![10], json!([0]), Kind::Corrupt),
         (vec![10], json!([[5, 5], [5, 5]]), Kind::Corrupt),
         (vec![10], json!([[[5, 5, 5]]]), Kind::Corrupt),
-        // The largest chunk exceeds the limit for the bytes of a chunk.
+        // The largest chunk exceeds the maximum chunk size in bytes.
         (vec![huge], json!([[1, huge]]), Kind::TooLarge),
         // The number of chunks overflows 64 bits.
         (

@@ -1,4 +1,4 @@
-//! Reading the header or the end of a file decodes few chunks, in every format.
+//! Tests that the header or the end of a file is read with few decoded chunks, in every format.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -14,16 +14,16 @@ use crate::arrays::stored::{default_keys, key, memory, v3, view_of};
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Shape of an array, shape of its chunks (which divides it), and dimension names.
+/// The shape of an array, the shape of its chunks (which divides it), and its dimension names.
 type Arrangement = (&'static [u64], &'static [u64], &'static [&'static str]);
 
-/// Chunks of 8 x 8 rows.
+/// An array whose chunks contain 8 x 8 whole rows each.
 const CUBE: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["z", "y", "x"]);
 const LINES: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["y", "band", "x"]);
 const PIXELS: Arrangement = (&[64, 64, 64], &[8, 8, 64], &["y", "x", "band"]);
 const PLANE: Arrangement = (&[1024, 64], &[64, 64], &["y", "x"]);
 
-/// Writes an array in chunks of 8 x 8 rows, all with the same bytes.
+/// Writes an array whose chunks contain 8 x 8 whole rows each and all have the same bytes.
 pub fn write_rows(store: &Path, data_type: &str, size: usize) {
     write_alike(store, CUBE, data_type, size);
 }
@@ -62,7 +62,7 @@ fn write_alike(store: &Path, (shape, chunk, names): Arrangement, data_type: &str
     }
 }
 
-/// Returns the formats with a fixed layout, whose files need no elements when they are opened.
+/// Returns the formats with a fixed layout, whose files are opened without reading elements.
 fn laid_formats() -> impl Iterator<Item = &'static Format> {
     let is_made = |format: &&Format| matches!(format.ragged, Some(Ragged::Rows(_)));
     FORMATS
@@ -94,7 +94,7 @@ fn a_header_and_an_end_cost_two_chunks() {
                     continue;
                 };
                 let file = view.open(&UNLIMITED, &key).unwrap().file;
-                // Makes zarrfs build the whole header of the formats that have one.
+                // A read of the first bytes makes zarrfs generate the whole header of formats that have one.
                 file.read_at(&UNLIMITED, 0, 64).unwrap();
                 file.read_at(&UNLIMITED, attr.size - 1, 1).unwrap();
                 let chunks = stats.decoded_chunks.get();
@@ -142,7 +142,7 @@ fn elements_are_aligned_in_formats_that_allow_it() {
         let (view, _) = view_of(Arc::new(store), &[]);
         for format in formats {
             let file = common::read(&view, &format!("a/a.{format}")).unwrap();
-            // Each element is the fill value 7. Text headers contain no such byte, and only zeros pad them.
+            // Each element is the fill value 7. Text headers contain no such byte, and their padding consists of zeros.
             let elements = vec![7; 2 * length as usize];
             let start = file
                 .windows(elements.len())

@@ -1,4 +1,4 @@
-//! Hostile stores give right bytes or an error that names the key.
+//! Tests that hostile stores give right bytes or an error that names the key.
 //!
 //! No store may make a reader panic, hang, or use more memory than the budget.
 
@@ -14,7 +14,7 @@ use zarrfs_store::Key;
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Valid array metadata of final v3.
+/// Returns the metadata of a valid Zarr v3 array, which tests then damage.
 fn sound() -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": [64, 64], "data_type": "uint16",
@@ -43,7 +43,8 @@ fn write(folder: &Path, key: &str, bytes: impl AsRef<[u8]>) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Lists folders, looks up their names, and reads the start, middle and end of each file. Returns the first error.
+/// Lists a folder and the folders in it, looks up the names, and reads the start, middle and end of each file. Returns
+/// the first error.
 fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
     let mut first = common::check_node(view, &folder.to_string()).err();
     let mut listing = match view.list(&UNLIMITED, folder) {
@@ -83,10 +84,11 @@ fn read_ends(view: &Arc<dyn View>, path: &Key, size: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Maximum number of store requests for one of these stores, regardless of the number of chunks in its metadata.
+/// Maximum number of requests that a hostile store may cause, whatever number of chunks its metadata state.
 const MAX_REQUESTS: u64 = 5000;
 
-/// Explores a store in both views with limits on requests and memory. Returns the first error.
+/// Lists and reads a store in the files view and the store view, with limits on requests and memory. Returns the first
+/// error.
 fn survive(store: &Path) -> Option<Error> {
     let (faces, stats) = match common::open_with(store, 64 << 20) {
         Ok(opened) => opened,
@@ -105,7 +107,7 @@ fn survive(store: &Path) -> Option<Error> {
     files.or(stored)
 }
 
-/// Explores a store with a single array. Returns the first error of the files view.
+/// Lists and reads a store with a single array in both views. Returns the first error of the files view.
 fn survive_array(metadata: impl AsRef<[u8]>, chunk: Option<&[u8]>) -> Option<Error> {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "a/zarr.json", metadata);
@@ -190,7 +192,7 @@ fn the_last_of_two_equal_members_is_used() {
     assert!(survive_array(text, None).is_none());
 }
 
-/// A zstd frame header that claims 2^40 bytes of content.
+/// A header of a zstd frame that claims to contain 2^40 bytes.
 const TERABYTE: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0];
 
 /// Invariant (reading): A missing chunk reads as the fill value. A failed read is an error that names the key, also if

@@ -1,4 +1,4 @@
-//! Chunk keys: each chunk key encoding of v3, and the separators of v2 writers.
+//! Tests chunk keys in each chunk key encoding of v3 and with the separators of v2 writers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common;
 
-/// Returns the files view of a store with array metadata and one chunk of the bytes 1 to 4.
+/// Returns the files view of a store that has the metadata of an array and one chunk with the bytes 1 to 4.
 fn store(document: &str, metadata: &Value, chunk: &str) -> Arc<dyn View> {
     let memory = MemoryStore::default();
     let set = |key: &str, bytes: Vec<u8>| memory.set(Key::new(key).unwrap(), bytes);
@@ -21,7 +21,7 @@ fn store(document: &str, metadata: &Value, chunk: &str) -> Arc<dyn View> {
     common::views_of(Arc::new(memory), Duration::from_secs(20)).files
 }
 
-/// Reads the last chunk of an array of 2 x 2 chunks, or its only chunk.
+/// Reads the last chunk of an array of 2 x 2 chunks, or the only chunk of a scalar.
 fn last(view: &Arc<dyn View>, rank: usize) -> Result<Vec<u8>> {
     common::check_node(view, "a")?;
     let name = if rank == 0 { "0" } else { "1.1" };
@@ -50,7 +50,7 @@ fn each_encoding_finds_its_chunks() {
         (with("default", "."), "a/c.1.1", "a/c"),
         (with("v2", "/"), "a/1/1", "a/0"),
         (with("v2", "."), "a/1.1", "a/0"),
-        // Without a configuration, or with a configuration that has no separator.
+        // The chunk key encoding has no configuration, or one without a separator.
         (json!({"name": "default"}), "a/c/1/1", "a/c"),
         (json!({"name": "v2"}), "a/1.1", "a/0"),
         (
@@ -134,7 +134,7 @@ fn chunks_of_v2_are_found_in_both_forms() {
         let view = store("a/.zarray", &v2(0, separator), "a/0");
         assert_eq!(last(&view, 0).unwrap(), [1, 2, 3, 4], "{separator:?}");
     }
-    // A separator in the metadata counts even where the stored keys use the other one.
+    // The separator in the metadata is used even if the stored keys have the other separator.
     for (separator, chunk) in [("/", "a/1.1"), (".", "a/1/1")] {
         let view = store("a/.zarray", &v2(2, Some(separator)), chunk);
         assert_eq!(last(&view, 2).unwrap(), [7; 4], "{separator:?} {chunk}");

@@ -1,4 +1,4 @@
-//! Selections by coordinate labels give the same files as selections by index.
+//! Tests that selections by coordinate labels give the same files as selections by index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ fn dimensions_are_selected_by_their_labels() {
     assert!(!is_answer(&known));
 }
 
-/// Returns a store of a one-chunk array with `size` bytes per element, and coordinate variables with the labels 0, 10,
-/// 20 and so on.
+/// Returns a store with an array of one chunk, whose elements take `size` bytes, and with coordinate variables that
+/// have the labels 0, 10, 20 and so on.
 fn labelled(
     data_type: &str,
     size: u64,
@@ -134,7 +134,8 @@ fn labels_and_numbers_select_the_same_in_every_format() {
             };
             let found = read(&labels);
             let expected = read(&numbers).map(|bytes| {
-                // A detached header names its data file, so the name is replaced before the comparison.
+                // A header without elements contains the name of its data file, so that name is replaced before the
+                // comparison.
                 let text = String::from_utf8(bytes.clone());
                 text.map_or(bytes, |text| text.replace(&numbers, &labels).into_bytes())
             });

@@ -1,4 +1,4 @@
-//! Reads arrays through the views: grids, flat files, chunk keys, hostile stores, the corpus.
+//! Tests arrays in the views: grids, flat files, chunk keys, hostile stores, the corpus.
 
 mod archives;
 mod corpus;

@@ -1,4 +1,4 @@
-//! Tests the prediction that a flat file will be read to its end.
+//! Tests the prediction whether a program will read a flat file to its end.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use zarrfs_store::Key;
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Writes an array without stored chunks, in chunks of 1,000 x 1,000 elements.
+/// Writes the metadata of an array with chunks of 1,000 x 1,000 elements, none of which is stored.
 fn write(folder: &Path, shape: [u64; 2]) {
     let array = json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "float32",

@@ -1,4 +1,4 @@
-//! The plain views: documents, chunks, listings, and what they leave out.
+//! Tests uncompressed views: documents, chunks, listings, and nodes that a format cannot express.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use zarrfs_store::{EntryKind, Key, Listing, Meta, Object, Reader, Store, StoreIn
 use crate::arrays::stored::{default_keys, key, memory, names, set, strings, v2, v3};
 use crate::common;
 
-/// Returns the plain views of a store, v3 first.
+/// Returns the uncompressed views of a store: Zarr v3, then v2.
 fn plain_of(store: Arc<dyn Store>) -> [Arc<dyn View>; 2] {
     let limits = Limits {
         memory: 64 << 20,
@@ -47,7 +47,7 @@ fn document(view: &Arc<dyn View>, path: &str) -> Value {
     serde_json::from_slice(&read(view, path)).unwrap()
 }
 
-/// Returns all files of a view by path, read whole.
+/// Returns the bytes of all files of a view, by path.
 fn files(view: &Arc<dyn View>, path: &str) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut listing = view.list(&UNLIMITED, &key(path)).unwrap();
@@ -73,7 +73,7 @@ fn exists(view: &Arc<dyn View>, path: &str) -> bool {
     view.lookup(&UNLIMITED, &key(path)).unwrap().is_some()
 }
 
-/// A shard of 2 x 2 inner chunks of 1 x 2 bytes, of which only the last one is stored.
+/// Returns a shard of 2 x 2 inner chunks of 1 x 2 bytes, of which only the last inner chunk is stored.
 fn shard() -> Vec<u8> {
     let mut bytes = vec![21, 22];
     for number in 0..4 {
@@ -123,7 +123,7 @@ fn arrays_of_every_dialect_are_in_the_plain_views() {
         files
     };
     let expected = [
-        // Beyond the edge of the array is the fill value.
+        // The chunk ends beyond the edge of the array, where it has the fill value.
         ("g/old/c/1/0", "g/old/1.0", vec![1, 2, 3, 4, 7, 7, 7, 7]),
         ("g/old/c/1/1", "g/old/1.1", vec![11, 7, 7, 7, 7, 7, 7, 7]),
         ("new/c/1", "new/1", vec![9, 7]),
@@ -134,7 +134,7 @@ fn arrays_of_every_dialect_are_in_the_plain_views() {
             let path = [v3, v2][place];
             (path.to_string(), bytes.clone())
         });
-        // The stored inner chunk of the shard is beyond the array.
+        // The only stored inner chunk of the shard is outside the array.
         assert_eq!(chunks(view), expected.collect());
     }
     for missing in [
@@ -180,7 +180,7 @@ fn stored_inner_chunks_are_chunks_of_the_plain_views() {
     assert_eq!(names(&in_v3, "a/c/3"), set(&["1"]));
     assert_eq!(names(&in_v2, "a"), set(&["3.1", ".zarray", ".zattrs"]));
     assert!(!exists(&in_v3, "a/c/2/1") && !exists(&in_v2, "a/2.1"));
-    // All inner chunks of a shard whose index cannot be read are there, and reading them fails.
+    // If the index of a shard cannot be read, all inner chunks have files, and reading them fails.
     put(&store, "a/c/0/0", &[1, 2, 3]);
     let [in_v3, in_v2] = plain_of(Arc::new(store));
     assert_eq!(names(&in_v3, "a/c"), set(&["0", "1", "2", "3"]));
@@ -368,7 +368,7 @@ fn the_value_of_missing_elements_is_kept() {
         document["attributes"] = attributes;
         document
     };
-    // float32 1e20, as xarray writes it.
+    // The value 1e20 of a float32, as xarray writes it.
     let base64 = "AAAAgB2vFUQ=";
     for (fill, attributes, in_v2, has_files) in [
         (json!(0.0), json!({}), Value::Null, true),
@@ -433,7 +433,7 @@ fn attributes_of_ome_zarr_fit_the_format_of_the_view() {
     );
 }
 
-/// A store one of whose calls fails, counted from 1; 0: none.
+/// A store in which one call fails: `left` counts down to it, and 0 means that no call fails.
 #[derive(Clone)]
 struct FailsOnce {
     store: MemoryStore,

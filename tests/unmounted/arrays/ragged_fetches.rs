@@ -1,6 +1,6 @@
-//! Concurrent fetches of text chunks: how many run at a time, and their total.
+//! Tests concurrent fetches of chunks of texts: how many run at a time, and how many there are.
 //!
-//! The texts must be right whatever lengths the chunks have.
+//! The texts must be correct, whatever the lengths of the chunks are.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,22 +20,22 @@ use crate::arrays::stored::key;
 use crate::arrays::texts::encoded;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Number of concurrent requests that a request waits for. `PATIENCE` is the maximum wait.
+/// How many concurrent requests the store waits for before it answers any, for at most `PATIENCE`.
 const TOGETHER: usize = 8;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 type Hook = fn(&MemoryStore);
 
-/// A remote store that delays chunk requests until `TOGETHER` of them run at a time.
+/// A remote store that delays requests for chunks until `TOGETHER` of them are waiting.
 struct Gathering {
     memory: MemoryStore,
     info: StoreInfo,
-    /// Requests in flight.
+    /// Number of requests that have not been answered yet.
     now: Mutex<usize>,
     more: Condvar,
     most: AtomicUsize,
     asked: AtomicUsize,
-    /// A hook and the number of the request that it runs before.
+    /// A function, and the number of the request before which it is called.
     hook: Option<(usize, Hook)>,
 }
 
@@ -65,7 +65,7 @@ impl GatheringStore {
 }
 
 impl Gathering {
-    /// Counts a request and delays it until `TOGETHER` requests have been in flight, or for `PATIENCE`.
+    /// Counts a request, and delays it until `TOGETHER` requests have been waiting, or for at most `PATIENCE`.
     fn during<T>(&self, request: impl FnOnce() -> T) -> T {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some((_, hook)) = self.hook.filter(|(turn, _)| *turn == asked) {
@@ -90,7 +90,7 @@ impl Layer for GatheringStore {
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        // A metadata document, which is not counted. Names of chunks have no dot here.
+        // A key with a dot is that of a metadata document, whose requests are not counted.
         if key.to_string().contains('.') {
             return self.0.memory.get(context, key, limit);
         }
@@ -128,7 +128,7 @@ impl Reader for GatheringReader {
     }
 }
 
-/// Reads all texts of the root array of a store.
+/// Reads all texts of the array at the root of a store.
 fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<String> {
     let limits = Limits {
         memory,
@@ -147,15 +147,15 @@ fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<Stri
     records.iter().map(text).collect()
 }
 
-/// Returns a store with this document at its root.
+/// Returns a store whose root has the given metadata document.
 fn holding(name: &str, document: &Value) -> MemoryStore {
     let store = MemoryStore::default();
     store.set(key(name), document.to_string().into_bytes());
     store
 }
 
-/// Returns a store of `count` chunks with ten texts each. The texts of chunk `n` are letters repeated `length(n)`
-/// times.
+/// Returns a store of `count` chunks with ten texts each, and all texts. The texts of chunk `n` are letters that are
+/// repeated `length(n)` times.
 fn chunks(count: usize, length: impl Fn(usize) -> usize) -> (MemoryStore, Vec<String>) {
     let document = json!({"zarr_format": 2, "shape": [count * 10], "chunks": [10], "dtype": "|O", "compressor": null,
         "fill_value": "", "order": "C", "filters": [{"id": "vlen-utf8"}]});
@@ -185,7 +185,7 @@ fn a_chunk_longer_than_expected_is_read() {
     let (memory, expected) = chunks(30, |chunk| [1, 20, 9000, 3, 300][chunk % 5] * chunk);
     let store = GatheringStore::over(memory);
     assert_eq!(texts_of(&store, 64 << 20, &Arc::default()), expected);
-    // A chunk that is longer than expected is read twice, and a third time if it was evicted to make room.
+    // A chunk that is longer than expected is read twice, and a third time if it was evicted before it was used.
     assert!(store.asked() <= 90, "{} requests", store.asked());
 }
 
@@ -194,14 +194,14 @@ fn a_chunk_longer_than_expected_is_read() {
 fn little_memory_fetches_few_chunks_concurrently() {
     let (memory, expected) = chunks(20, |_| 1000);
     let (store, stats) = (GatheringStore::over(memory), Arc::<Stats>::default());
-    // A quarter of the memory has room for three chunks while they are decoded, and half of it for all of the texts.
+    // Three chunks being decoded fit in a quarter of the memory, and all of the texts in half of it.
     assert_eq!(texts_of(&store, 500_000, &stats), expected);
     let peak = stats.memory_peak_bytes.get();
     assert!(peak <= 500_000, "{peak} bytes");
     assert!((2..=5).contains(&store.most()), "{}", store.most());
 }
 
-/// If chunks change during a fetch, each chunk has only old texts or only new ones.
+/// If chunks are replaced during a fetch, the texts of each chunk are all old or all new.
 #[test]
 fn texts_of_a_chunk_are_never_mixed_with_newer_ones() {
     let (memory, old) = chunks(40, |_| 2);
@@ -246,7 +246,8 @@ fn inner_chunks_of_a_shard_are_fetched_together() {
     let store = GatheringStore::over(memory);
     let found = texts_of(&store, 64 << 20, &Arc::default());
     assert_eq!(found, ["one", "two"].repeat(200));
-    // Two requests per shard (the index and a run), and a few to learn the length of the first inner chunk.
+    // Each shard needs two requests (the index and a run of inner chunks). A few more tell the length of the first
+    // inner chunk.
     assert!(store.asked() <= 24, "{} requests", store.asked());
     assert!(store.most() >= TOGETHER, "{} at a time", store.most());
 }

@@ -22,13 +22,13 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 type Hook = Box<dyn Fn(&MemoryStore) + Send + Sync>;
 
-/// A store that counts reads and calls a hook before the read with a given number.
+/// A store that counts reads, and calls a function before the read with a given number.
 struct CountedStore {
     memory: MemoryStore,
     info: StoreInfo,
     reads: AtomicUsize,
     bytes: AtomicUsize,
-    /// The key and byte range of each read.
+    /// The key and the byte range of each read.
     ranges: Mutex<Vec<(Key, Range<u64>)>>,
     hook: Mutex<Option<(usize, Hook)>>,
 }
@@ -57,7 +57,7 @@ impl CountedStore {
     }
 }
 
-/// A reference to the counted store that implements `Layer`.
+/// A clonable reference to the counted store, which implements `Layer`.
 #[derive(Clone)]
 struct Counted(Arc<CountedStore>);
 
@@ -117,7 +117,7 @@ impl Reader for CountedReader {
         self.inner.read_vectored(context, offset, parts)
     }
 
-    // Describes the current object, as for a file that was overwritten in place.
+    // Like a file that was overwritten in place, the open reader returns the metadata of the current object.
     fn meta(&self, context: &RequestContext) -> Result<Meta> {
         match self.store.memory.head(context, &self.key)? {
             Some(meta) => Ok(meta),
@@ -126,7 +126,7 @@ impl Reader for CountedReader {
     }
 }
 
-/// A shard of 256 inner chunks of 1 KiB each, compressed or not.
+/// Returns an array of one shard with 256 inner chunks of 1 KiB each, compressed or not.
 fn case(compressed: bool) -> Case {
     Case {
         shape: vec![256 << 10],
@@ -141,7 +141,7 @@ fn case(compressed: bool) -> Case {
     }
 }
 
-/// Writes the array of a case into a counted store. Returns the store, the array's bytes and the shard's bytes.
+/// Writes an array into a counted store. Returns the store, the bytes of the array and those of the shard.
 fn counted(case: &Case, folder: &Path) -> (Counted, Vec<u8>, Vec<u8>) {
     let whole = write(case, folder);
     let memory = MemoryStore::default();
@@ -184,7 +184,8 @@ fn adjacent_inner_chunks_are_read_together() {
         let file = flat_file(&store, 64 << 20, fetches);
         assert!(file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == whole[..]);
         let reads = store.0.reads.load(Ordering::SeqCst);
-        // The index, one run, and the inner chunks that were read before the reader counted as sequential.
+        // The reads are the index, one run of inner chunks, and the inner chunks before the reader counted as
+        // sequential.
         assert!(
             reads <= 8,
             "{reads} reads, compressed {compressed}, fetches {fetches}"
@@ -249,7 +250,7 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
         assert!(is_one, "turn {turn}: two contents");
         if store.0.hook.lock().unwrap().is_none() {
             overwritten += 1;
-            // A program that opens the array now reads the new content.
+            // A program that opens the array after the replacement reads the new elements.
             let file = flat_file(&store, 64 << 20, 0);
             assert!(
                 file.read(&UNLIMITED, 0..256 << 10).unwrap()[..] == other[..],
@@ -260,7 +261,8 @@ fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
     assert!(overwritten > 0, "no read came at any of these turns");
 }
 
-/// The old and the new content lack different inner chunks: none and half, one half and the other, all but one and none.
+/// The old and the new shard lack different inner chunks: none and half, one half and the other half, all but one and
+/// none.
 #[test]
 fn a_shard_that_is_replaced_while_it_is_read_is_never_mixed() {
     let lacking = |shard: &[u8], inner: Range<usize>, flip: u8| {
@@ -310,7 +312,7 @@ fn a_shard_that_is_replaced_while_it_is_read_is_never_mixed() {
 fn inner_chunks_before_the_end_of_a_short_shard_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let (store, whole, shard) = counted(&case(false), folder.path());
-    // The index places the last inner chunk beyond the end of the shard.
+    // The index says that the last inner chunk is beyond the end of the shard.
     let mut broken = shard.clone();
     let index = broken.len() - 256 * 16 - 4;
     let last = index + 255 * 16;
@@ -326,7 +328,7 @@ fn inner_chunks_before_the_end_of_a_short_shard_are_read() {
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
 }
 
-/// A three-dimensional array, so that a sequential reader returns to each shard once per layer of inner chunks.
+/// Returns a three-dimensional array in which a sequential reader returns to each shard once per layer of inner chunks.
 fn layered() -> Case {
     Case {
         shape: vec![128, 128, 256],
@@ -336,8 +338,8 @@ fn layered() -> Case {
     }
 }
 
-/// An array with planes of 512 KiB. Eight planes make a layer of inner chunks, and eight layers make the only row of
-/// shards.
+/// Returns an array with planes of 512 KiB. Inner chunks are eight planes thick, and the only row of shards has eight
+/// layers of inner chunks.
 fn planes() -> Case {
     Case {
         shape: vec![64, 64, 512],
@@ -374,7 +376,7 @@ fn a_reader_of_single_planes_on_a_network_reads_no_whole_shards() {
         drop(file);
         store.0.bytes.load(Ordering::SeqCst)
     };
-    // Each plane needs one layer, and the next layer is prefetched.
+    // Each plane needs one layer of inner chunks, and the next layer is prefetched.
     let jumps = read(Region::whole(&[64, 64, 512]), &[0, 40]);
     assert!(jumps <= stored * 5 / 8, "{jumps} of {stored} bytes");
     let part = Region {
@@ -382,17 +384,16 @@ fn a_reader_of_single_planes_on_a_network_reads_no_whole_shards() {
         shape: [16, 64, 512].as_slice().into(),
     };
     let part = read(part, &(0..16).collect::<Vec<u64>>());
-    // Two of eight layers are needed. The number of additional bytes depends on the order in which concurrent reads
-    // arrive.
+    // Two of eight layers of inner chunks are needed. The other bytes depend on the order of the concurrent reads.
     assert!(part <= stored / 2, "{part} of {stored} bytes");
 }
 
-/// Returns a shard of 512 inner chunks in which the inner chunks of a layer are as far apart as possible.
+/// Returns the shard with its 512 inner chunks stored such that those of one layer are as far apart as possible.
 fn interleaved(shard: &[u8]) -> Vec<u8> {
     sorted(shard, |inner| (inner % 64) * 8 + inner / 64)
 }
 
-/// Returns a shard of 8 x 8 x 8 inner chunks in Morton order, as zarr-python stores it.
+/// Returns the shard with its 8 x 8 x 8 inner chunks stored in Morton order, as zarr-python stores them.
 fn in_morton_order(shard: &[u8]) -> Vec<u8> {
     let spread = |number: usize| (number & 1) | (number & 2) << 2 | (number & 4) << 4;
     let place = |inner: usize| {
@@ -402,7 +403,7 @@ fn in_morton_order(shard: &[u8]) -> Vec<u8> {
     sorted(shard, place)
 }
 
-/// Returns a shard of 512 inner chunks, stored in the order of `place`.
+/// Returns the shard with its 512 inner chunks stored in the order of `place`, from which the index follows.
 fn sorted(shard: &[u8], place: impl Fn(usize) -> usize) -> Vec<u8> {
     let ranges = places(shard, 512);
     let mut order: Vec<usize> = (0..512).collect();
@@ -439,11 +440,11 @@ fn a_sequential_reader_on_a_network_reads_each_shard_once() {
         assert!(file.read(&UNLIMITED, range).unwrap()[..] == whole[start..start + (128 << 10)]);
     }
     let reads = store.0.reads.load(Ordering::SeqCst);
-    // The 128 inner chunks of the first layer are read singly, before the reader counts as sequential.
+    // The 128 inner chunks of the first layer are read one by one, before the reader counts as sequential.
     assert!(reads <= 160, "{reads} reads of 1024 inner chunks");
 }
 
-/// Returns the byte ranges of the index and then of each inner chunk of a stored shard.
+/// Returns the byte ranges of a shard's index and of its inner chunks, in this order.
 fn places(shard: &[u8], inner: usize) -> Vec<Range<u64>> {
     let start = shard.len() - inner * 16 - 4;
     let number = |at: usize| u64::from_le_bytes(shard[at..at + 8].try_into().unwrap());
@@ -457,7 +458,7 @@ fn places(shard: &[u8], inner: usize) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// An array of shards, each with 8 x 8 x 8 inner chunks in Morton order.
+/// An array of shards with 8 x 8 x 8 inner chunks in Morton order each.
 struct MortonArray {
     shape: [u64; 3],
     whole: Vec<u8>,
@@ -465,7 +466,7 @@ struct MortonArray {
     shards: HashMap<Key, Vec<Range<u64>>>,
 }
 
-/// Two rows of two shards.
+/// The shape of an array with two rows of two shards.
 const TWO_ROWS: [u64; 3] = [256, 128, 256];
 
 impl MortonArray {
@@ -505,7 +506,7 @@ impl MortonArray {
         flat_file_of(store, &self.shape, memory, 8)
     }
 
-    /// Reads a range and compares it with the expected bytes.
+    /// Reads a byte range of the file, and compares it with the bytes of the array.
     fn read(&self, file: &FlatFile, range: Range<usize>) {
         let found = file
             .read(&UNLIMITED, range.start as u64..range.end as u64)
@@ -513,7 +514,7 @@ impl MortonArray {
         assert!(found[..] == self.whole[range.clone()], "{range:?}");
     }
 
-    /// Reads the whole file in order, with reads of these lengths. The last length repeats.
+    /// Reads the whole file in order. The reads have the given lengths, of which the last one is repeated.
     fn read_whole(&self, file: &FlatFile, lengths: &[usize]) {
         let (mut start, mut lengths) = (0, lengths.iter());
         let mut length = 0;
@@ -525,7 +526,8 @@ impl MortonArray {
         }
     }
 
-    /// Returns the number of requests for each shard, and the largest number of fetches of any inner chunk.
+    /// Returns the number of requests for each shard, and how often the most frequently fetched inner chunk was
+    /// fetched.
     fn counts(&self, store: &Counted) -> (Vec<usize>, usize) {
         let ranges = store.0.ranges.lock().unwrap();
         let of = |key: &Key| ranges.iter().filter(|(other, _)| other == key).count();
@@ -547,8 +549,8 @@ impl MortonArray {
 #[test]
 fn a_sequential_reader_on_a_network_makes_at_most_three_requests_per_shard() {
     let rows = MortonArray::new(TWO_ROWS);
-    // The kernel's reads for `cat`; for a program that maps the file or reads it with one call, with a header before
-    // the elements; and for a program that reads 128 KiB at a time.
+    // The lengths of the kernel's reads for `cat`, for a program that maps the file or reads it with one call (after a
+    // header), and for a program that reads 128 KiB at a time.
     let kernel_sizes: [&[usize]; 3] = [
         &[1 << 20],
         &[(1 << 20) - 128, 1 << 20],
@@ -575,7 +577,7 @@ fn concurrent_sequential_reads_make_few_requests() {
     let rows = MortonArray::new(TWO_ROWS);
     let store = rows.counted();
     let file = rows.open(&store, 64 << 20);
-    // The kernel has two reads in flight, which may arrive out of order.
+    // The kernel sends two reads at a time, which may arrive in reverse order.
     for pair in 0..4usize {
         std::thread::scope(|threads| {
             for number in [pair * 2 + 1, pair * 2] {
@@ -585,8 +587,8 @@ fn concurrent_sequential_reads_make_few_requests() {
         });
     }
     let (requests, most) = rows.counts(&store);
-    // One reader alone needs at most 12. On a busy machine the readers drift apart, and what one has consumed is fetched
-    // again for the other.
+    // A single reader needs at most 12 requests. On a busy machine, two readers drift apart, and inner chunks that one
+    // has consumed are fetched again for the other.
     assert!(
         requests.iter().sum::<usize>() <= 24,
         "{requests:?} requests"
@@ -599,7 +601,8 @@ fn concurrent_sequential_reads_make_few_requests() {
 fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     let rows = MortonArray::new(TWO_ROWS);
     let plane = 128 * 256;
-    // At the start of the file, as for a program that looks at the first elements, and in the middle of it.
+    // Windows at the start of the file, as a program reads them that looks at the first elements, and in the middle of
+    // the file.
     for (start, length) in [(0, 100), (0, 16 << 10), (100 * plane + 20 * 256 + 30, 90)] {
         let store = rows.counted();
         let file = rows.open(&store, 64 << 20);
@@ -612,7 +615,7 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
             .iter()
             .map(|(_, range)| range.end - range.start)
             .sum();
-        // Reads may be merged over gaps, which at most double the bytes.
+        // Reads may be merged over gaps, which at most doubles the bytes.
         let most = shards.len() * (512 * 16 + 4) + wanted.len() * 2 * (4 << 10);
         assert!(
             bytes as usize <= most,
@@ -625,10 +628,10 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
 /// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
 fn a_reader_of_the_header_reads_no_whole_shards() {
-    // A row of 16 shards of 32 MiB in total. Each plane of 256 KiB crosses all of them.
+    // A row of 16 shards takes 32 MiB, and each plane of 256 KiB crosses all of these shards.
     let rows = MortonArray::new([128, 512, 512]);
     let layer = 4 << 20;
-    // With a buffer of the block size, 256 KiB are read; with a buffer of 1 MiB, 2 MiB are read.
+    // A program whose buffer has the block size reads 256 KiB in all; with a buffer of 1 MiB, it reads 2 MiB.
     for lengths in [&[(256 << 10) - 128][..], &[(1 << 20) - 128, 1 << 20]] {
         let store = rows.counted();
         let file = rows.open(&store, 1 << 30);
@@ -640,8 +643,8 @@ fn a_reader_of_the_header_reads_no_whole_shards() {
         drop(file);
         let (requests, _) = rows.counts(&store);
         let bytes = store.0.bytes.load(Ordering::SeqCst);
-        // The indexes, the requested layer, one more layer, and the gaps, which depend on the order of concurrent
-        // reads.
+        // The indexes, the requested layer of inner chunks, one more layer, and gaps, whose size depends on the order
+        // of concurrent reads.
         assert!(
             bytes <= layer * 4 + 16 * (512 * 16 + 4),
             "{bytes} bytes for reads of {lengths:?}"
@@ -651,7 +654,7 @@ fn a_reader_of_the_header_reads_no_whole_shards() {
             "{requests:?}"
         );
     }
-    // A block of 128 KiB, and one of 1 MiB.
+    // The remote file has a block size of 128 KiB, and the local file one of 1 MiB.
     let remote = rows.open(&rows.counted(), 1 << 30);
     assert_eq!(remote.array().chunk_bytes(), 128);
     let local = flat_file_of(&rows.counted(), &rows.shape, 1 << 30, 0);
@@ -663,8 +666,8 @@ fn a_reader_of_the_header_reads_no_whole_shards() {
 fn little_memory_takes_more_requests() {
     let rows = MortonArray::new(TWO_ROWS);
     let stored: u64 = rows.shards.values().map(|places| places[0].end).sum();
-    // More memory allows more layers of a shard to be fetched together, up to all eight. If 1/8 of the memory cannot
-    // hold two layers of all shards of a row, each layer is fetched alone, with the gaps between its inner chunks.
+    // The more memory, the more layers of a shard are fetched together, up to all eight. If two layers of a row of
+    // shards do not fit in 1/8 of the memory, each layer is fetched alone, with the gaps between its inner chunks.
     for (mebibytes, tenths, requests) in [
         (4, 20, 520),
         (8, 20, 520),
@@ -696,8 +699,8 @@ fn two_sequential_readers_fetch_an_inner_chunk_at_most_twice() {
         }
     });
     let (requests, most) = rows.counts(&store);
-    // One reader alone needs at most 12. On a busy machine the readers drift apart, and what one has consumed is fetched
-    // again for the other.
+    // A single reader needs at most 12 requests. On a busy machine, two readers drift apart, and inner chunks that one
+    // has consumed are fetched again for the other.
     assert!(
         requests.iter().sum::<usize>() <= 24,
         "{requests:?} requests"
@@ -735,7 +738,7 @@ fn a_shard_overwritten_during_a_sequential_read_is_never_mixed() {
                     continue;
                 }
             };
-            // The part of a row that lies in one inner chunk has only the old content or only the new one.
+            // The elements of a row that are in one inner chunk are all old or all new.
             let expected = &rows.whole[start..start + (1 << 20)];
             for (found, expected) in found.chunks(16).zip(expected.chunks(16)) {
                 let is_other = || found.iter().zip(expected).all(|(a, b)| *a == b ^ 0xff);
@@ -747,7 +750,7 @@ fn a_shard_overwritten_during_a_sequential_read_is_never_mixed() {
         }
         let has_changed = store.0.hook.lock().unwrap().is_none();
         if has_changed {
-            // A program that opens the array now reads the new content.
+            // A program that opens the array after the overwrite reads the new elements.
             let file = rows.open(&store, 64 << 20);
             let found = file.read(&UNLIMITED, 0..128).unwrap();
             assert!(

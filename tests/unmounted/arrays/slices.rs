@@ -1,4 +1,4 @@
-//! Selects elements by file name, as in `a@0,:,::2.npy`, including `.cf` values and shards.
+//! Tests selections in file names, such as `a@0,:,::2.npy`, also of CF-decoded values and of shards.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::arrays::stored::{default_keys, key, memory, v3, view_of};
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns the selected elements in C order.
+/// Returns the selected elements of an array in C order.
 fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
     let count: u64 = case.shape.iter().product();
     let size = whole.len().checked_div(count as usize).unwrap_or(0);
@@ -35,7 +35,7 @@ fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
     places.into_iter().flat_map(element).copied().collect()
 }
 
-/// A strategy for the comma-separated parts of a selection, for dimensions of any length.
+/// Generates the comma-separated parts of a selection, which may fit dimensions of any length.
 fn parts() -> impl Strategy<Value = String> {
     let bound = || {
         prop_oneof![
@@ -76,7 +76,8 @@ proptest! {
             return Ok(());
         };
         let expected = picked(&case, &selection, &elements);
-        // `.cf` decodes scaled integers to wider numbers, so the file is longer. Arrays of raw bits have no such file.
+        // CF-decoded files of scaled integers are longer, because their elements are wider. Arrays of raw bits have no
+        // such file.
         let meant = common::read(&view, &format!("a@{text}.cf.raw")).unwrap_or_default();
         let is_scaled = ["uint8", "int16", "float32"].contains(&case.data_type);
         prop_assert!(!is_scaled || expected.is_empty() || meant.len() > expected.len());
@@ -192,7 +193,7 @@ fn a_header_names_the_file_of_the_elements_that_it_describes() {
             assert_eq!(size, rows * 3 * width, "{chosen}.{header}");
         }
     }
-    // The root array is listed under the name of the store.
+    // The files of a root array are named after the store.
     let store = memory(&[("zarr.json", &packed)]);
     let (view, _) = view_of(Arc::new(store), &[]);
     let text = common::read(&view, "root@0:2.nhdr").unwrap();

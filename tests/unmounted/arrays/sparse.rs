@@ -1,4 +1,4 @@
-//! Lists sparse arrays; the cost follows the stored chunks, not the grid.
+//! Tests that the cost of listing a sparse array depends on the stored chunks, not on the grid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::arrays::stored::{
 use crate::common;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Returns documents of arrays of 10^9 and 10^15 chunks, with and without sharding.
+/// Returns the metadata of arrays with 10^9 and 10^15 chunks, with and without sharding.
 fn huge() -> Vec<(&'static str, String)> {
     let codecs = json!([{"name": "sharding_indexed", "configuration": {
         "chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes",
@@ -63,7 +63,7 @@ fn listing_a_huge_array_costs_as_much_as_its_stored_chunks() {
             assert!((1..=8).contains(&file.chunk_bytes), "{metadata}");
             measured += 1;
         }
-        // A format that the user requests is listed whatever its size.
+        // The directory lists each format that the user has requested, whatever the size of the file.
         let (asking, _) = view_of(Arc::new(store), &["npy"]);
         assert!(names(&asking, "a").contains("a.npy"));
     }
@@ -90,7 +90,7 @@ fn a_large_array_that_is_stored_is_listed_as_a_file() {
     assert_eq!(form(&store), ["a.npy"]);
 }
 
-/// A store that lists all keys below a prefix in pages, as S3 does.
+/// A store that lists all keys with a prefix in pages, as S3 does.
 struct Paged {
     inner: MemoryStore,
     keys: Vec<Key>,
@@ -99,7 +99,7 @@ struct Paged {
 
 const PAGE: usize = 1000;
 
-/// The keys that no page has returned yet.
+/// A listing in pages, with the keys that it has not returned yet.
 struct Pages {
     rest: Vec<Key>,
     pages: Arc<AtomicUsize>,
@@ -175,7 +175,8 @@ fn an_array_with_enough_stored_chunks_is_listed_as_a_file() {
         names(&view, "a").contains("a.npy")
     };
     for number in 0..32 {
-        // Two of 32 chunks are 1/16 of the grid.
+        // The directory lists stored chunks instead of the file until 1/16 of the grid is stored, which is 2 of 32
+        // chunks.
         assert_eq!(form(), number > 2, "{number} chunks are stored");
         std::fs::write(folder.path().join(format!("a/c/{number}")), "x").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Directories of arrays: the files that are listed, and the stored chunks.
+//! Tests the listings of arrays: files in the listed formats, and stored chunks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
-/// Returns the files view of a store with the listed formats in `words`, and the store's request counters.
+/// Returns the files view of a store, with the values `words` of `--list`, and the counters of requests.
 pub(crate) fn view_of(store: Arc<dyn Store>, words: &[&str]) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
     let store: Arc<dyn Store> = Arc::new(CountingStore::new(store, stats.clone()));
@@ -100,7 +100,7 @@ pub(crate) fn default_keys() -> Value {
 
 pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "metadata.json"];
 
-/// The files of a one-dimensional array of unsigned bytes.
+/// The names of all files that a one-dimensional array of bytes has.
 const OF_NUMBERS: &[&str] = &[
     "a.npy", "a.raw", "a.f.npy", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii", "a.fits", "a.vti",
     "a.csv", "a.ndjson", "a.nc", "a.h5", "a.nc4",
@@ -199,7 +199,7 @@ fn a_group_lists_its_files_in_the_chosen_forms() {
     for (words, of_root, of_below) in [
         (&[][..], &[][..], &[][..]),
         (&["raw", "chunks"], &[], &[]),
-        // A child with broken metadata prevents the netCDF file of the root.
+        // A child with broken metadata prevents the netCDF file of all arrays of the root.
         (&["csv", "nc"], &["root.csv"], &["below.csv", "below.nc"]),
         (&["h5", "nc4"], &["root.h5", "root.nc4"], &["below.nc4"]),
         (
@@ -211,7 +211,7 @@ fn a_group_lists_its_files_in_the_chosen_forms() {
         let (view, _) = view_of(Arc::new(store.clone()), words);
         let children = [&DOCUMENTS[..], &["a", "b", "below", "broken"], of_root].concat();
         assert_eq!(names(&view, ""), set(&children), "{words:?}");
-        // A child with the name of a group's file hides that file.
+        // A child of a group hides the generated file of the same name.
         let children = [&DOCUMENTS[..], &["c", "below.h5"], of_below].concat();
         assert_eq!(names(&view, "below"), set(&children), "{words:?}");
         let is_group_file = |name: &String| name.starts_with("broken.");
@@ -225,7 +225,7 @@ fn a_group_lists_its_files_in_the_chosen_forms() {
     }
 }
 
-/// Keys that name no chunk of an array of 4 x 4 elements in chunks of 2 x 2.
+/// Keys that do not name a chunk of an array of 4 x 4 elements in chunks of 2 x 2.
 const BESIDE: [&str; 8] = [
     "9.9", "01.0", "0.0.0", "0.0.bak", "x", "2/0", "0/2", "0/0/0",
 ];
@@ -242,7 +242,7 @@ fn the_stored_chunks_are_listed_under_every_encoding_of_keys() {
         (of_v3(with("v2", ".")), "0.1", "1.1"),
         (of_v2(Some("/")), "0/1", "1/1"),
         (of_v2(Some(".")), "0.1", "1.1"),
-        // Metadata without a separator, as some writers leave it out.
+        // The metadata have no separator, as some writers leave it out.
         (of_v2(None), "0.1", "1.1"),
         (of_v2(None), "0/1", "1/1"),
         (of_v2(None), "0/1", "1.1"),
@@ -299,8 +299,8 @@ fn a_listing_resumes_although_chunks_are_removed() {
     let mut read = Vec::new();
     while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         if read.len() == 3000 {
-            // A program deletes names that it received; the kernel then asks again for the names that did not fit its
-            // reply.
+            // A program deletes the names that it has received. Then the kernel continues the listing before the names
+            // that did not fit its reply.
             for gone in read
                 .iter()
                 .take(2900)

@@ -1,4 +1,4 @@
-//! Tests `GROUP.csv` and `GROUP.ndjson`, which have the arrays of a group as columns.
+//! Tests `GROUP.csv` and `GROUP.ndjson`, whose columns are the arrays of a group.
 
 use std::sync::Arc;
 
@@ -12,15 +12,14 @@ use crate::arrays::formats::{check, ranges_of};
 use crate::arrays::stored::{default_keys, key, memory, strings, v3, view_of};
 use crate::common;
 
-/// The extended attribute that names the arrays that a file leaves out.
+/// The extended attribute that lists the arrays of a group that a file leaves out.
 const LEFT_OUT: &[u8] = b"user.zarrfs.left_out";
 
-/// Returns the metadata of a v3 array in chunks of three elements.
+/// Returns the metadata of a v3 array with chunks of three elements.
 fn column(data_type: &str, shape: &[u64]) -> String {
     described(data_type, shape, &json!({}))
 }
 
-/// Returns the metadata of a v3 array with attributes.
 fn described(data_type: &str, shape: &[u64], attributes: &Value) -> String {
     let mut document: Value =
         serde_json::from_str(&v3(shape, &vec![3; shape.len()], default_keys())).unwrap();
@@ -43,7 +42,6 @@ fn group(attributes: &Value) -> String {
     json!({"zarr_format": 3, "node_type": "group", "attributes": attributes}).to_string()
 }
 
-/// Returns an encoded chunk of variable-length strings.
 fn texts(texts: &[&str]) -> Vec<u8> {
     let mut chunk = u32::try_from(texts.len()).unwrap().to_le_bytes().to_vec();
     for text in texts {
@@ -84,7 +82,7 @@ fn observations() -> MemoryStore {
             &described("int8", &[3], &json!({"categories": "__categories/old"})),
         ),
         ("obs/__categories/old/zarr.json", &column("float64", &[2])),
-        // Nodes that are not columns of the table.
+        // The group also has nodes that are not columns of the table.
         ("obs/crs/zarr.json", &column("int32", &[])),
         ("obs/place/zarr.json", &column("int32", &[3, 2])),
         ("obs/long/zarr.json", &column("int32", &[4])),
@@ -314,7 +312,7 @@ fn changed_attributes_and_chunks_change_the_table() {
     assert_eq!(text(&view, "root.csv"), "a\n1\n2\n200\n");
 }
 
-/// Returns a group with two variables over time, one over time and place, and their coordinate variables.
+/// Returns a group with two variables over time, one variable over time and place, and coordinate variables.
 fn weather() -> MemoryStore {
     let named = |data_type: &str, shape: &[u64], names: &[&str], attributes: &Value| {
         let mut document: Value =

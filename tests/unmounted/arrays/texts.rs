@@ -1,4 +1,4 @@
-//! Any range of a file of texts equals the same slice of the whole file.
+//! Tests that any range of a file of texts equals the same slice of the whole file.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const TEXTS: [&str; 6] = [
     "x\ny",
 ];
 
-/// Returns a chunk of texts as the codec vlen-utf8 encodes it.
+/// Returns a chunk of texts as the codec `vlen-utf8` encodes it.
 pub(crate) fn encoded(texts: &[&str]) -> Vec<u8> {
     let length = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
     let mut chunk = length(texts.len()).to_vec();
@@ -30,7 +30,7 @@ pub(crate) fn encoded(texts: &[&str]) -> Vec<u8> {
     chunk
 }
 
-/// Encodes texts of a fixed length of `points` code points.
+/// Returns a chunk of texts with a fixed length of `points` code points each.
 fn fixed(texts: &[&str], points: usize) -> Vec<u8> {
     let element = |text: &&str| {
         let mut points = text
@@ -47,7 +47,7 @@ fn fixed(texts: &[&str], points: usize) -> Vec<u8> {
     texts.iter().flat_map(element).collect()
 }
 
-/// Returns a store with the same texts in two dimensions, as variable-length and as fixed-length strings.
+/// Returns a store with two arrays of the same texts, as variable-length and as fixed-length strings.
 fn texts() -> MemoryStore {
     let document = |dtype: &str, filters| {
         json!({"zarr_format": 2, "shape": [2, 3], "chunks": [2, 2], "dtype": dtype, "compressor": null,

@@ -1,4 +1,4 @@
-//! Reports entries of an archive that the store does not show.
+//! Tests that a check reports the entries of an archive that the store does not show.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const GROUP: &[u8] = br#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#;
 
-/// Checks a folder of an archive. Returns the severity, the code, and the key or part of each finding.
+/// Checks a folder in an archive. Returns the severity, the code, and the key or part of each finding.
 fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarr_check::Severity, &'static str, String)> {
     let memory = MemoryStore::default();
     let key = Key::new("a.zip").unwrap();
@@ -58,8 +58,8 @@ fn hidden_entries_are_findings() {
     assert_eq!(codes.len(), 2, "{codes:?}");
 }
 
-/// The entry names of `bsdtar -a -cf a.zip .` with bsdtar 3.6.2. Whole archives of that version were compared too:
-/// packed and streamed, and archives of a folder `./store`, whose store is `a.zip/store`.
+/// Tests the entry names that `bsdtar -a -cf a.zip .` of bsdtar 3.6.2 writes. They were compared with whole archives of
+/// bsdtar, packed and streamed, and with archives of a folder `./store`, whose store is `a.zip/store`.
 #[test]
 fn names_as_bsdtar_writes_them_are_shown() {
     let entries = vec![
@@ -141,7 +141,7 @@ fn an_archive_without_hidden_entries_has_no_findings() {
     assert!(found(entries, "").is_empty());
 }
 
-/// Writes an archive with Python's order of entries, and returns the advice about it.
+/// Writes an archive with Python's order of entries, and returns the findings of a check that are advice.
 fn advice(entries: Vec<Entry>, name: &str) -> Vec<String> {
     let memory = MemoryStore::default();
     let key = Key::new(name).unwrap();

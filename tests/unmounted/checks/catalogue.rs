@@ -1,4 +1,4 @@
-//! A catalogue of damage, with the expected finding for each kind.
+//! Lists kinds of damage to stores, with the finding that a check must report for each.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use zarrfs_store::backend::memory::MemoryStore;
 use crate::checks::fixture::{How, run};
 use crate::checks::stores::*;
 
-/// The expected finding: severity, code, key, part, and the heading of the section that is violated (empty for none).
+/// The finding that a check must report: severity, code, key, part, and the heading of the violated section (empty if
+/// there is none).
 type Expected = (
     Severity,
     &'static str,
@@ -19,7 +20,7 @@ type Expected = (
     &'static str,
 );
 
-/// A store, its damage, the options of the check, and the expected finding.
+/// A valid store, the damage that is done to it, the options of the check, and the finding that it must report.
 struct Row(fn() -> MemoryStore, Damage, How, Expected);
 
 const KEYS: How = How {
@@ -35,7 +36,7 @@ const REMOTE: How = How {
     is_remote: true,
 };
 
-/// Damaged documents of final v3.
+/// Returns kinds of damage to Zarr v3 metadata documents.
 fn documents_of_v3() -> Vec<Row> {
     const D: &str = "a/b/zarr.json";
     let invalid = |part, heading| (Error, "member-invalid", D, part, heading);
@@ -355,7 +356,7 @@ fn documents_of_v3() -> Vec<Row> {
     ]
 }
 
-/// Damaged documents of v2.
+/// Returns kinds of damage to Zarr v2 metadata documents.
 fn documents_of_v2() -> Vec<Row> {
     const D: &str = "a/b/.zarray";
     let invalid = |part| (Error, "member-invalid", D, part, "Metadata");
@@ -511,7 +512,7 @@ fn documents_of_v2() -> Vec<Row> {
     ]
 }
 
-/// Damaged documents of the drafts and of N5.
+/// Returns kinds of damage to metadata documents of Zarr v3 drafts and of N5.
 fn documents_of_drafts() -> Vec<Row> {
     const D19: &str = "meta/a/b.array.json";
     const D20: &str = "meta/root/a/b.array.json";
@@ -741,7 +742,7 @@ fn documents_of_drafts() -> Vec<Row> {
     ]
 }
 
-/// Chunks under keys that no reader looks up, and misplaced files named like a document.
+/// Returns kinds of misplaced keys: chunks under keys that no reader looks up, and files with the name of a document.
 fn misplaced_keys() -> Vec<Row> {
     const SHAPE: [u64; 2] = [1 << 63, 1 << 63];
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
@@ -1187,7 +1188,7 @@ fn keys() -> Vec<Row> {
     ]
 }
 
-/// Damaged chunks and shards.
+/// Returns kinds of damage to chunks and shards.
 fn chunks() -> Vec<Row> {
     const NONE: u64 = u64::MAX;
     let format = "Binary shard format";
@@ -1392,7 +1393,7 @@ const REMOTE_DATA: How = How {
     is_remote: true,
 };
 
-/// Returns a store with chunks that are longer encoded than decoded.
+/// Returns a store with chunks that are longer encoded than decoded, because they cannot be compressed.
 fn incompressible() -> MemoryStore {
     let store = raw();
     let gzip = json!([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]);
@@ -1421,8 +1422,8 @@ fn fits(finding: &Finding, (severity, code, key, part, heading): Expected) -> bo
         && found == heading
 }
 
-/// Returns the text of a finding whose message or remedy breaks the style (the words of the field, no final period), or
-/// `None`.
+/// Returns the text of a finding whose message or remedy violates the style (words of the field, no final period), or
+/// `None` if the style is right.
 fn odd_message(finding: &Finding) -> Option<String> {
     const UNUSUAL: [&str; 11] = [
         "so that",
@@ -1503,7 +1504,7 @@ fn each_kind_of_damage_is_found() {
     assert!(count >= 120, "{count}");
 }
 
-/// The name of a store and the function that makes it.
+/// The name of a store, and the function that creates it.
 type Named = (&'static str, fn() -> MemoryStore);
 
 #[test]
@@ -1526,8 +1527,8 @@ fn undamaged_stores_have_no_errors_or_warnings() {
     for (name, store) in stores {
         for how in [KEYS, DATA, REMOTE, REMOTE_DATA] {
             let (findings, summary) = run(Arc::new(store()), how);
-            // Deviations that a writer is known for are allowed: zarr-python leaves out a member when it shards in the
-            // draft of 2020.
+            // Faults of known writers are allowed: for the draft of 2020, zarr-python leaves out a member of sharded
+            // arrays.
             let odd = findings
                 .iter()
                 .filter(|finding| finding.habit.is_none() && finding.severity != Advice);

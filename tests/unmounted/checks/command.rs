@@ -1,4 +1,4 @@
-//! Tests the command line: output, JSON, exit status, and the examples of the man page.
+//! Tests `zarrfs check` as a command: output, JSON, exit status, and the examples of the man page.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,7 +20,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Writes a store that gives an error, a warning and a key with control characters.
+/// Writes a store for which a check reports an error, a warning and a key with control characters.
 fn damaged(folder: &Path) -> String {
     let store = v3();
     let member = ("zarr_format", json!(4));

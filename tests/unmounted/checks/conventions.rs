@@ -1,4 +1,4 @@
-//! Checks conventions: OME-Zarr attributes, dimension names, mixed dialects, stray copies.
+//! Tests checks of conventions: OME-Zarr attributes, dimension names, mixed dialects, stray copies.
 
 use serde_json::{Value, json};
 use zarr_check::Severity::{Error, Warning};
@@ -9,7 +9,7 @@ use crate::checks::fixture::{How, run};
 use crate::checks::stores::{plain_array, put, v2};
 use crate::dialects::hierarchies::key;
 
-/// Checks a store. Returns severity, code, key and part of each finding.
+/// Checks a store. Returns the severity, the code, the key and the part of each finding.
 fn found(store: &MemoryStore) -> Vec<(Severity, &'static str, String, String)> {
     let (found, _) = run(std::sync::Arc::new(store.clone()), How::default());
     let facts = |finding: &Finding| {
@@ -32,7 +32,7 @@ fn array(shape: &[u64]) -> Value {
     plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]))
 }
 
-/// Returns a group with attributes and two levels of an image.
+/// Returns a group with the given attributes and the arrays of an image's two resolution levels.
 fn image(attributes: Value) -> MemoryStore {
     let store = MemoryStore::default();
     let group = json!({"zarr_format": 3, "node_type": "group", "attributes": attributes});
@@ -44,7 +44,7 @@ fn image(attributes: Value) -> MemoryStore {
     store
 }
 
-/// Returns `multiscales` with levels given by path and number of scale factors.
+/// Returns the attribute `multiscales` for resolution levels with the given paths and numbers of scale factors.
 fn multiscales(levels: &[(&str, usize)], axes: &[&str]) -> Value {
     let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
     let level = |(path, numbers): &(&str, usize)| {
@@ -61,7 +61,7 @@ fn a_correct_image_has_no_findings() {
     assert!(found(&image(json!({"multiscales": right}))).is_empty());
     let ome = json!({"ome": {"version": "0.5", "multiscales": right}});
     assert!(found(&image(ome)).is_empty());
-    // Unrelated attributes that have the names of OME-Zarr.
+    // The attributes have names of OME-Zarr attributes, but other values, so they are not OME-Zarr.
     let others = json!({"ome": 7, "multiscales": "x", "plate": [], "well": {"images": [{}]}});
     assert!(found(&image(others)).is_empty());
 }
@@ -82,7 +82,7 @@ fn missing_levels_of_an_image_are_reported() {
     }
     let expected = one(Error, "image-axes-differ", "/", part);
     assert_eq!(ome(&[("0", 2), ("1", 3)], yx), expected);
-    // If all levels have the same fault, only the first is reported.
+    // If all resolution levels have the same fault, only that of the first level is reported.
     let first = "ome: multiscales[0]: datasets[0]";
     let expected = one(Error, "image-axes-differ", "/", first);
     assert_eq!(ome(&[("0", 2), ("1", 2)], zyx), expected);
@@ -123,7 +123,7 @@ fn invalid_levels_and_dimension_names_of_an_image_are_reported() {
     let expected = one(Error, "image-axes-differ", "/", part);
     assert_eq!(named(json!(["x", "y"]), ome.clone()), expected);
     assert!(named(json!(["y", "x"]), ome).is_empty());
-    // OME-Zarr 0.4 uses v2 arrays and says nothing about their dimension names.
+    // OME-Zarr 0.4 uses Zarr v2 arrays, and says nothing about the dimension names of their metadata.
     assert!(named(json!(["x", "y"]), plain).is_empty());
 }
 
@@ -144,13 +144,14 @@ fn an_image_without_a_pixel_size_is_reported() {
         let part = format!("ome: {part}");
         let ome = self::image(json!({"ome": {"version": "0.5", "multiscales": image}}));
         assert_eq!(found(&ome), one(Error, "attribute-invalid", "/", &part));
-        // Versions before 0.4 had no coordinate transformations.
+        // OME-Zarr had no coordinate transformations before 0.4.
         image[0]["version"] = json!("0.2");
         let axes = json!(["y", "x"]);
         image[0]["axes"] = axes;
         assert!(found(&self::image(json!({"multiscales": image}))).is_empty());
     }
-    // From 0.6 on, a sequence of transformations places a level, and axes belong to a coordinate system.
+    // Since OME-Zarr 0.6, a sequence of transformations places a resolution level, and axes belong to a coordinate
+    // system.
     let sequence = json!([{"type": "sequence", "transformations": [
         {"type": "scale", "scale": [1.0, 1.0]}, {"type": "translation", "translation": [0.5, 0.5]},
     ]}]);
@@ -219,7 +220,7 @@ fn an_invalid_ome_zarr_version_is_reported() {
         };
         assert_eq!(found(&ome), expected, "{version}");
     }
-    // Readers need the version of the metadata that they show.
+    // Without the version, readers do not know how to read the metadata of an image.
     let ome = image(json!({"ome": {"multiscales": levels}}));
     let expected = one(Error, "attribute-invalid", "/", "ome: version");
     assert_eq!(found(&ome), expected);
@@ -236,7 +237,7 @@ fn an_invalid_ome_zarr_version_is_reported() {
     assert!(found(&store).is_empty());
 }
 
-/// Headings of the specifications of OME-Zarr 0.4 and 0.5, without their quotation marks.
+/// The headings of the OME-Zarr 0.4 and 0.5 specifications that findings cite, without quotation marks.
 const HEADINGS: [&str; 5] = [
     "axes metadata",
     "multiscales metadata",
@@ -315,7 +316,7 @@ fn a_node_of_another_dialect_than_its_group_is_reported() {
     put(&store, "old/.zarray", document.clone());
     store.set(key("old/0"), vec![1]);
     assert_eq!(found(&store), one(Warning, "dialect-differs", "old", ""));
-    // An array with documents of both dialects is visible to the readers of both.
+    // An array with documents of both dialects can be read by readers of either.
     let both = v2();
     put(&both, "a/b/zarr.json", array(&[1]));
     assert!(

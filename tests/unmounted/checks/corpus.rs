@@ -1,4 +1,4 @@
-//! No store of the corpus, written by real software, has an error.
+//! Tests that no store of the corpus, which real software wrote, has an error.
 //!
 //! Deviations of the writers from the specification are warnings.
 
@@ -8,7 +8,7 @@ use zarr_check::Severity;
 use crate::checks::fixture::{How, open, run};
 use crate::common;
 
-/// Stores of the corpus that are broken on purpose or by their writer, each with the codes of its errors.
+/// The stores of the corpus that are broken on purpose or by their writer, with the codes of the errors.
 const BROKEN: [(&str, &[&str]); 0] = [];
 
 /// Invariant of `each_kind_of_damage_is_found`.

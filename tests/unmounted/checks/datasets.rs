@@ -1,4 +1,4 @@
-//! Reports broken datasets: inconsistent dimensions, missing names, and missing groups or chunks.
+//! Tests the check of datasets: inconsistent dimensions, missing names, missing groups or chunks.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn one(severity: Severity, code: &'static str, key: &str, part: &str) -> Vec<Fac
     vec![(severity, code, key.to_string(), part.to_string())]
 }
 
-/// Writes a v3 array with its only chunk.
+/// Writes a v3 array that has only one chunk.
 fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     let mut document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
     if let Some(names) = names {
@@ -43,7 +43,7 @@ fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>)
     store.set(key(&chunk), vec![1; count]);
 }
 
-/// Writes a v2 array with its only chunk.
+/// Writes a v2 array that has only one chunk.
 fn array_of_v2(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     put(
         store,
@@ -73,7 +73,7 @@ fn group(attributes: Value) -> MemoryStore {
     store
 }
 
-/// Returns a group with a variable and its coordinate variables, with these lengths of the dimension `time`.
+/// Returns a group with a variable and its coordinate variable, in which the dimension `time` has the given lengths.
 fn dataset(lengths: [u64; 2]) -> MemoryStore {
     let store = group(json!({}));
     array(&store, "g/t", &[lengths[0], 2], Some(&["time", "x"]));
@@ -93,7 +93,7 @@ fn a_half_finished_append_is_reported() {
         line.contains("time has different lengths (time has 3, t has 4)"),
         "{line}"
     );
-    // Each group has its own dimensions, and so does each level of an image.
+    // Dimensions of the same name may differ between groups, and between the resolution levels of an image.
     let store = dataset([3, 3]);
     put(
         &store,
@@ -106,7 +106,7 @@ fn a_half_finished_append_is_reported() {
     array(&store, "0", &[4, 4], Some(&["y", "x"]));
     array(&store, "1", &[2, 2], Some(&["y", "x"]));
     assert_eq!(found(&store), []);
-    // Without coordinate variables, equal names need not mean the same dimension, so this is a warning.
+    // Without coordinate variables, two dimensions of the same name may be different ones, so the finding is a warning.
     let store = group(json!({}));
     array(&store, "g/a", &[4], Some(&["n"]));
     array(&store, "g/b", &[2], Some(&["n"]));
@@ -131,7 +131,7 @@ fn one_array_without_dimension_names_is_reported() {
         found(&store),
         one(Warning, "dimension-names-missing", "g/b", "dimension_names")
     );
-    // If no array has dimension names, nothing is reported.
+    // If no array of a group has dimension names, missing names are not reported.
     let store = group(json!({}));
     array(&store, "g/a", &[3], None);
     array(&store, "g/b", &[4], None);
@@ -146,7 +146,7 @@ fn one_array_without_dimension_names_is_reported() {
     );
     put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": ["n"]}));
     assert_eq!(found(&store), []);
-    // netcdf-c stores a scalar as one element without dimension names.
+    // netcdf-c stores a scalar as an array of one element without dimension names.
     put(&store, "b/.zattrs", json!({"_ARRAY_DIMENSIONS": []}));
     assert_eq!(
         found(&store),
@@ -163,7 +163,7 @@ fn a_missing_root_group_is_reported() {
             .for_each(|document| erases(document)(&store));
         found(&store)
     };
-    // zarrs and tensorstore write no group above an array.
+    // zarrs and tensorstore write no parent group of an array, so its absence is a warning.
     let habit = one(Warning, "group-implied", "/", "");
     assert_eq!(gone(v3, &["zarr.json"]), habit);
     assert_eq!(gone(v3_consolidated, &["zarr.json"]), habit);
@@ -171,7 +171,7 @@ fn a_missing_root_group_is_reported() {
     let expected = one(Error, "group-implied", "/", "");
     let found_of_v2 = gone(v2_consolidated, &[".zgroup"]);
     assert!(found_of_v2.contains(&expected[0]), "{found_of_v2:?}");
-    // No writer of datasets leaves out the root group.
+    // All writers of datasets write the root group, so its absence is an error.
     let store = MemoryStore::default();
     array(&store, "t", &[3], Some(&["time"]));
     array(&store, "time", &[3], Some(&["time"]));
@@ -180,7 +180,7 @@ fn a_missing_root_group_is_reported() {
     erases(".zgroup")(&store);
     put(&store, ".zattrs", json!({"title": "x"}));
     assert!(found(&store).contains(&expected[0]), "{:?}", found(&store));
-    // A folder of stores is not a dataset.
+    // A folder that only contains stores is not a dataset, so it needs no group.
     let store = MemoryStore::default();
     array(&store, "a.zarr", &[3], None);
     array(&store, "b.zarr", &[3], None);
@@ -191,8 +191,8 @@ fn a_missing_root_group_is_reported() {
 fn an_array_without_any_chunks_is_reported() {
     let store = dataset([3, 3]);
     store.erase(&key("g/t/c/0/0"));
-    // In the only chunk of an integer array, such as a mask or a count, all elements may equal the fill value, so this
-    // is advice.
+    // All elements of an integer array with a single chunk, such as a mask or a count, may equal the fill value, so a
+    // missing chunk is only advice.
     assert_eq!(found(&store), one(Advice, "chunks-missing", "g/t", ""));
     for (member, value) in [
         ("data_type", json!("float32")),
@@ -214,7 +214,7 @@ fn an_array_without_any_chunks_is_reported() {
         line.contains("all elements read as the fill value 0"),
         "{line}"
     );
-    // An array without elements has no chunks.
+    // An array without elements has no chunks, so none is missing.
     let store = group(json!({}));
     let mut document = plain_array(json!([0]), json!([1]), json!([{"name": "bytes"}]));
     document["shape"] = json!([0]);
@@ -239,7 +239,7 @@ fn defaults_in_consolidated_metadata_are_not_findings() {
     assert_eq!(codes, ["consolidated-differs"]);
 }
 
-/// Returns a dataset whose array `g/t` has these attributes.
+/// Returns a dataset in which the array `g/t` has the given attributes.
 fn with_attributes(attributes: Value) -> MemoryStore {
     let store = dataset([3, 3]);
     let mut document = plain_array(json!([3, 2]), json!([3, 2]), json!([{"name": "bytes"}]));
@@ -312,7 +312,7 @@ fn missing_arrays_named_by_attributes_are_reported() {
         let expected = if is_there { Vec::new() } else { expected };
         assert_eq!(found(&store), expected, "{attribute}: {name}");
     }
-    // A group without coordinate variables is not a dataset, so the attribute is not checked.
+    // A group without coordinate variables is not a dataset, so references to other arrays are not checked.
     let store = with_attributes(json!({"coordinates": "gone"}));
     store.erase(&key("g/time/zarr.json"));
     store.erase(&key("g/time/c/0"));

@@ -1,4 +1,4 @@
-//! Tests `--fix`: it rebuilds consolidated metadata and writes nothing else.
+//! Tests that `--fix` rebuilds consolidated metadata and writes nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,6 @@ use crate::checks::stores::*;
 use crate::common;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Rebuilds the consolidated metadata of a node.
 fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<ReconsolidatedDocument>> {
     let context = context(store, How::default());
     let start = context
@@ -30,7 +29,7 @@ fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<ReconsolidatedDocume
     rebuild_consolidated(&context, &start)
 }
 
-/// Returns the findings about consolidated metadata.
+/// Checks a store. Returns the findings about consolidated metadata.
 fn faults(store: Arc<dyn Store>) -> Vec<String> {
     let (findings, _) = run(store, How::default());
     let told = findings
@@ -39,7 +38,7 @@ fn faults(store: Arc<dyn Store>) -> Vec<String> {
     told.map(Finding::to_text).collect()
 }
 
-/// Returns all files below a folder.
+/// Returns the bytes of all files below a folder, by path.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];
@@ -57,7 +56,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Returns `v2_consolidated` with copies in the group `a`, too.
+/// Returns the store `v2_consolidated`, in which the group `a` has consolidated metadata of its own, with wrong copies.
 fn v2_nested() -> MemoryStore {
     let store = v2_consolidated();
     let copies = json!({".zgroup": {"zarr_format": 2}, "x/.zarray": {}, "../b": {}});
@@ -66,7 +65,7 @@ fn v2_nested() -> MemoryStore {
     store
 }
 
-/// Returns `v3_consolidated` with copies in the group `a`, too.
+/// Returns the store `v3_consolidated`, in which the group `a` has consolidated metadata of its own, with wrong copies.
 fn v3_nested() -> MemoryStore {
     let store = v3_consolidated();
     let member = json!({"kind": "inline", "metadata": {"gone": {}, "b/": {}, "/b": {"x": 1}}});
@@ -74,7 +73,7 @@ fn v3_nested() -> MemoryStore {
     store
 }
 
-/// Returns a hierarchy of the draft of 2020 with consolidated metadata, including a copy of a missing document.
+/// Returns a hierarchy of the Zarr v3 draft of 2020 whose consolidated metadata have a copy of a missing document.
 fn drafted() -> MemoryStore {
     let store = draft2020();
     let copies = json!({"meta/root/x.array.json": {}});
@@ -133,7 +132,7 @@ fn rebuilt_consolidated_metadata_have_no_faults() {
             set("zarr.json", "consolidated_metadata", json!(null)),
         ),
         (v3_consolidated, holds("a/b/zarr.json", b"\xff")),
-        // Documents of two dialects in one folder, and of another dialect below it.
+        // The folder has documents of two dialects, and a node below it has a third dialect.
         (
             v3_consolidated,
             both(
@@ -228,7 +227,7 @@ fn copies_of_groups_have_no_consolidated_metadata() {
     assert_eq!(counts, [(0, 1, 0), (1, 0, 3)]);
 }
 
-/// A store, the path of a node, and the kind of the expected error.
+/// A store, the path of a node in it, and the kind of the error with which its consolidated metadata cannot be rebuilt.
 type Refused = (fn() -> MemoryStore, &'static str, Kind);
 
 #[test]
@@ -264,7 +263,7 @@ fn a_node_without_consolidated_metadata_is_refused() {
     assert!(error.to_string().starts_with("zarr.json: "), "{error}");
 }
 
-/// A store in which another program changes a key just before our first write.
+/// A store in which another program changes a key just before zarrfs writes for the first time.
 struct Contended {
     below: Arc<dyn Store>,
     is_done: AtomicBool,

@@ -1,4 +1,4 @@
-//! Runs checks of a store in this process.
+//! Helps tests to check a store in the process of the test.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,17 +13,16 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::MemoryBudget;
 use zarrfs_store::{Key, Store, StoreConfig};
 
-/// Options of a check.
+/// The options of a check that differ between tests.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct How {
     pub(crate) data: bool,
     pub(crate) is_remote: bool,
 }
 
-/// Memory budget of a check in these tests, in bytes.
+/// The memory budget in bytes of a check in the tests.
 pub(crate) const MEMORY: u64 = 64 << 20;
 
-/// Returns the context of a check.
 pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
     context_of(Hierarchy::new(store), how)
 }
@@ -52,12 +51,12 @@ fn context_of(hierarchy: Hierarchy, how: How) -> CheckContext {
     }
 }
 
-/// Checks a store. Returns all findings and the summary.
+/// Checks a store. Returns all findings, and the numbers of nodes and findings.
 pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
     run_in(&context(store, how))
 }
 
-/// Checks a store as if it were remote: with a metadata cache above it.
+/// Checks a store with a metadata cache above it, as it is done for a remote store.
 pub(crate) fn run_cached(store: Arc<dyn Store>, data: bool) -> (Vec<Finding>, CheckSummary) {
     let cache = Arc::new(MetadataCache::new(store, &MetadataCacheConfig::default()));
     cache.list_root(&UNLIMITED);
@@ -79,7 +78,6 @@ fn run_in(context: &CheckContext) -> (Vec<Finding>, CheckSummary) {
     (findings, summary)
 }
 
-/// Opens a local folder or archive.
 pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
     let stats = Arc::new(Stats::default());
     zarrfs_store::open(

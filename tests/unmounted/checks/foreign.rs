@@ -1,4 +1,4 @@
-//! Names foreign content in place of a chunk, shard or document, with its remedy.
+//! Tests that a check recognizes other formats in place of a chunk, shard or document.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>404 Not Found</title><
 const DENIED: &[u8] =
     b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied</Code></Error>";
 
-/// Returns the code, the key, and the message with the remedy of each error of a store.
+/// Checks a store. Returns the code, the key, and the message with the remedy of each error.
 fn errors(store: MemoryStore, data: bool) -> Vec<(&'static str, String, String)> {
     let how = How {
         data,
@@ -80,7 +80,7 @@ fn foreign_content_in_place_of_a_chunk_is_named_with_a_remedy() {
         ),
     ] {
         for codecs in [&zstd, &raw] {
-            // Both with and without `--data`. The second chunk is valid.
+            // The second chunk is valid, and the first is reported both with and without `--data`.
             let writer =
                 hierarchies::array(&hierarchies::hierarchy(&plain(codecs.clone(), &[])), "");
             let sound = Pipeline::new(&writer, 1 << 20)
@@ -103,7 +103,7 @@ fn foreign_content_in_place_of_a_chunk_is_named_with_a_remedy() {
 
 #[test]
 fn valid_chunks_that_resemble_html_or_bzip2_are_not_findings() {
-    // The elements are uncompressed, and their bytes look like HTML and bzip2.
+    // The array is not compressed, so chunks that begin like HTML or bzip2 are valid.
     let store = plain(json!([{"name": "bytes"}]), &[b"<htm", b"BZh9"]);
     assert_eq!(errors(store, true), []);
 }
@@ -163,7 +163,7 @@ fn a_fault_of_every_chunk_is_reported_once() {
         );
         let message = &found[0].message;
         assert!(message.starts_with("all 5 chunks, such as c/0: the chunk is a zstd"));
-        // In an array with more chunks, only the first ones are examined.
+        // In an array of many chunks, only the first ones are inspected.
         let store = plain(gzip.clone(), &[zstd; 20]);
         let (found, _) = run(
             Arc::new(store),
@@ -181,7 +181,7 @@ fn a_fault_of_every_chunk_is_reported_once() {
             found.len() == 1 && found[0].message.starts_with(which),
             "{found:#?}"
         );
-        // With a chunk that differs, each chunk is reported by itself.
+        // If the chunks do not all have the same fault, each chunk is reported separately.
         let store = plain(gzip.clone(), &[zstd, zstd, zstd, LFS]);
         assert_eq!(errors(store, data).len(), 4);
     }

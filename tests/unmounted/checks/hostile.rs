@@ -1,4 +1,4 @@
-//! Hostile stores must not make a check panic, hang or exceed its memory.
+//! Tests that hostile stores do not make a check panic, hang or exceed its memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn codes(store: MemoryStore) -> Vec<&'static str> {
     findings(store).iter().map(|finding| finding.code).collect()
 }
 
-/// Checks a store within a time limit.
+/// Checks a store, and fails if the check exceeds the time limit.
 fn findings(store: MemoryStore) -> Vec<Finding> {
     let began = Instant::now();
     let found = run(Arc::new(store), DATA).0;
@@ -39,8 +39,8 @@ fn array(shape: Value, chunk: Value, codecs: Value) -> MemoryStore {
     store
 }
 
-/// Each store has the chunks `c/0` and `c/1` of 4 bytes. A check that visited the whole grid would exceed the time
-/// limit.
+/// Each store has two chunks, `c/0` and `c/1`, of 4 bytes. A check that visited every chunk of the grid would exceed
+/// the time limit.
 #[test]
 fn grids_of_any_size_are_checked_in_the_time_of_the_stored_chunks() {
     let bytes = || json!([{"name": "bytes"}]);
@@ -159,7 +159,7 @@ fn documents_of_any_content_are_reported() {
     check_is_reported("a/b/zarr.json", &long);
 }
 
-/// Fails if the check reports neither an error nor a warning for a document.
+/// Fails unless a check reports an error or a warning about a document with the given text.
 fn check_is_reported(path: &str, text: &str) {
     let store = v3();
     store.set(key(path), text.as_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! Checks local folders: symbolic links, pipes, empty folders, and hidden leftovers of writers.
+//! Tests checks of local folders: symbolic links, pipes, empty folders, and hidden leftovers of writers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use zarr_check::{Finding, Severity};
 use crate::checks::fixture::{How, open, run};
 use crate::checks::stores::{v2, v3, write_to};
 
-/// Checks a v3 store after this damage to its folder. Returns severity, code and key of each finding.
+/// Writes a v3 store, damages its folder, and checks it. Returns the severity, the code and the key of each finding.
 fn findings(damage: impl Fn(&Path)) -> Vec<(Severity, &'static str, String)> {
     let folder = tempfile::tempdir().unwrap();
     let top = folder.path().join("s.zarr");
@@ -152,7 +152,7 @@ fn unfetched_content_of_git_annex_is_reported() {
     let line = "error: a/b/c/0/0: symbolic link to git-annex content that was not downloaded\n    \
                 run 'git annex get' or 'datalad get'";
     assert_eq!(told(), line);
-    // After `git annex get`, the link leads out of the store.
+    // After `git annex get`, the target of the link exists, but is outside the store.
     fs::create_dir_all(content.parent().unwrap()).unwrap();
     fs::write(&content, bytes).unwrap();
     assert!(told().contains("--follow-symlinks"), "{}", told());

@@ -1,4 +1,4 @@
-//! A rebuild stops reading documents once their copies exceed the maximum document length.
+//! Tests that a rebuild stops reading documents when their copies exceed the maximum document length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use zarrfs_store::{Key, Object, Store};
 use crate::dialects::hierarchies::key;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store that counts the bytes that are read.
+/// A store that counts the bytes of its answers.
 struct CountingStore {
     memory: MemoryStore,
     read: AtomicU64,

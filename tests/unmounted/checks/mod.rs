@@ -1,6 +1,6 @@
-//! Tests `zarrfs check`: it finds each kind of damage and accepts healthy stores.
+//! Tests `zarrfs check`: it finds each kind of damage and accepts valid stores.
 //!
-//! Also tests that `--fix` rebuilds consolidated metadata.
+//! The option `--fix`, which rebuilds consolidated metadata, is tested as well.
 
 mod archives;
 mod catalogue;

@@ -1,4 +1,4 @@
-//! Reports chunks that zarrfs decodes leniently and other readers may reject.
+//! Tests the reports of chunks that zarrfs decodes but other readers may reject.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ const DATA: How = How {
     is_remote: false,
 };
 
-/// Checks a chunk that is encoded with `codec` plus the bytes `more`, while the metadata state `stated`. Returns the
-/// findings without advice.
+/// Checks a chunk that is encoded with `codec` and followed by the bytes `more`, while the metadata state the codec
+/// `stated`. Returns the findings without advice.
 fn decoded_by_another(stated: &str, codec: &str, more: &[u8]) -> Vec<String> {
     let codecs = |name| json!([{"name": "bytes"}, {"name": name, "configuration": {"level": 1}}]);
     let array = |store: &MemoryStore| hierarchies::array(&hierarchies::hierarchy(store), "");
@@ -55,7 +55,8 @@ fn a_stream_of_another_codec_or_with_padding_is_found() {
     assert!(decoded_by_another("gzip", "gzip", b"").is_empty());
 }
 
-/// Returns an N5 dataset of 3 x 4 bytes in blocks of 2 x 3, with a single block.
+/// Checks an N5 dataset of 3 x 4 bytes in blocks of 2 x 3, of which one block of the given shape is stored. Returns the
+/// findings.
 fn dataset_with_block(key: &str, shape: [u8; 2]) -> Vec<(&'static str, String)> {
     let store = MemoryStore::default();
     let put = |key: &str, bytes: Vec<u8>| store.set(hierarchies::key(key), bytes);

@@ -1,4 +1,4 @@
-//! A check reads nodes and chunks concurrently and reports findings in hierarchy order.
+//! Tests that a check reads nodes and chunks concurrently and reports findings in hierarchy order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl WaitingStore {
         })
     }
 
-    /// Whether the awaited key was requested during the delay.
+    /// Whether the other key was requested while the request was delayed.
     fn was_met(&self) -> bool {
         self.asked.lock().get(&self.waits.0) == Some(&true)
     }
@@ -109,7 +109,7 @@ fn chunks_are_decoded_while_their_array_is_being_listed() {
     assert!(found.is_empty() && store.was_met(), "{found:#?}");
 }
 
-/// Writes nested groups, each with a key that belongs to no node.
+/// Writes nested groups, each of which contains a key that belongs to no node.
 fn nested(memory: &MemoryStore, path: &str, depth: u32) {
     let key = |name: &str| Key::new(format!("{path}{name}")).unwrap();
     memory.set(key("zarr.json"), GROUP.to_vec());

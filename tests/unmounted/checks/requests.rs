@@ -1,4 +1,4 @@
-//! Counts the requests of a check; chunks are read only with `--data`.
+//! Counts the requests of a check, which reads chunks only with `--data`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ struct NotingStore {
     asked: Mutex<BTreeMap<Key, u32>>,
     /// The number of `head` requests for each key.
     headed: Mutex<BTreeMap<Key, u32>>,
-    /// The prefixes that were listed, with `true` for a recursive listing.
+    /// The prefixes that were listed; the flag is true for a recursive listing.
     listed: Mutex<Vec<(Key, bool)>>,
     /// Whether the store lists recursively in one request and returns metadata with the names, as S3 does.
     is_flat: bool,
 }
 
-/// A listing that returns metadata with the names.
+/// A listing that returns the metadata of the objects with their names.
 struct WithMeta {
     memory: MemoryStore,
     prefix: Key,
@@ -52,7 +52,7 @@ impl Listing for WithMeta {
     }
 }
 
-/// A recursive listing with a single page.
+/// A recursive listing that returns all keys in a single page.
 struct OnePage(Option<Vec<(Key, Meta)>>);
 
 impl FlatListing for OnePage {
@@ -219,7 +219,8 @@ fn a_document_of_listed_length_takes_no_head_request() {
     }
 }
 
-/// Returns two groups with thirty copies each of the array `a/b` of a store, and the keys of all documents.
+/// Returns a store with two groups, each with thirty copies of the array `a/b` of another store, and the keys of all
+/// documents.
 fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
     let memory = MemoryStore::default();
     let mut keys = Vec::new();
@@ -289,7 +290,8 @@ fn findings_do_not_depend_on_how_the_store_is_listed() {
     }
 }
 
-/// Returns a codec chain of `levels` nested shards with chunks of one byte. Each level has two inner chunks.
+/// Returns a codec chain of `levels` nested shards, each with two inner chunks. The chunks of the lowest level have one
+/// byte.
 fn nested_sharding(levels: u32) -> Value {
     (0..levels).fold(json!([{"name": "bytes"}]), |codecs, level| {
         json!([{"name": "sharding_indexed", "configuration": {
@@ -303,7 +305,7 @@ fn nested_sharding(levels: u32) -> Value {
 #[test]
 fn index_entries_with_the_same_bytes_are_read_once() {
     const LEVELS: u32 = 7;
-    // Both entries of an index refer to all bytes before it, which are a shard with such an index.
+    // Both entries of the index refer to all bytes before it, which are a shard with the same kind of index.
     let mut shard = vec![7];
     for _ in 0..LEVELS {
         let entry = [0, shard.len() as u64];

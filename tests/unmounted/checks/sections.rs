@@ -1,4 +1,4 @@
-//! The sections in findings exist in the specifications, and the manual lists all codes.
+//! Tests that the sections in findings exist in the specifications and the manual lists all codes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common;
 
-/// The specifications: variant of `Spec`, name in findings, and file.
+/// The specifications: the variant of `Spec`, the name in findings, and the file with the text.
 const TEXTS: [(&str, &str, &str); 6] = [
     ("V2", "Zarr v2", "final/v2/v2.0.rst"),
     ("V3", "Zarr v3 core 3.1", "final/v3/core/index.rst"),
@@ -32,7 +32,7 @@ const TEXTS: [(&str, &str, &str); 6] = [
     ),
 ];
 
-/// Returns the sections in the sources of zarr-check, as a variant of `Spec` and a heading.
+/// Returns the sections that the sources of zarr-check cite, each as a variant of `Spec` and a heading.
 fn named_sections() -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/zarr-check/src")];
@@ -63,7 +63,7 @@ fn sections_of_findings_are_headings_of_the_specifications() {
     };
     let mut sections = named_sections();
     assert!(sections.len() > 20, "{sections:?}");
-    // Sections that `Spec` selects by document.
+    // Methods of `Spec` cite these sections, so the headings are not found next to a variant.
     let by_document = [
         ("V2", ["Chunks", "Groups", "Metadata"]),
         (

@@ -1,4 +1,4 @@
-//! Healthy stores of every dialect, and functions that damage them.
+//! Valid stores of every dialect, and functions that damage them.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +12,10 @@ use crate::dialects::hierarchies::{documents, key};
 use crate::dialects::written;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Writes a document.
 pub(crate) fn put(store: &MemoryStore, path: &str, document: Value) {
     store.set(key(path), document.to_string().into_bytes());
 }
 
-/// Returns the bytes of a key.
 pub(crate) fn bytes(store: &MemoryStore, path: &str) -> Vec<u8> {
     store
         .get(&UNLIMITED, &key(path), u64::MAX)
@@ -30,10 +28,11 @@ fn document(store: &MemoryStore, path: &str) -> Value {
     serde_json::from_slice(&bytes(store, path)).unwrap()
 }
 
-/// A function that damages a store.
+/// A function that damages a valid store.
 pub(crate) type Damage = Box<dyn Fn(&MemoryStore)>;
 
-/// Sets a member of a document. `pointer` has the names on the way to it, separated by `/`.
+/// Returns a function that sets a member of a JSON document. `pointer` is the path of the member, with the names
+/// separated by `/`.
 pub(crate) fn set(path: &'static str, pointer: &'static str, value: Value) -> Damage {
     Box::new(move |store| {
         let mut changed = document(store, path);
@@ -51,7 +50,7 @@ pub(crate) fn set(path: &'static str, pointer: &'static str, value: Value) -> Da
     })
 }
 
-/// Removes a member of a document.
+/// Returns a function that removes a member of a JSON document.
 pub(crate) fn without(path: &'static str, name: &'static str) -> Damage {
     Box::new(move |store| {
         let mut changed = document(store, path);
@@ -60,22 +59,22 @@ pub(crate) fn without(path: &'static str, name: &'static str) -> Damage {
     })
 }
 
-/// Sets the bytes of a key.
+/// Returns a function that sets the bytes of a key.
 pub(crate) fn holds(path: &'static str, bytes: &'static [u8]) -> Damage {
     Box::new(move |store| store.set(key(path), bytes.to_vec()))
 }
 
-/// Writes a new document.
+/// Returns a function that writes a new JSON document.
 pub(crate) fn adds(path: &'static str, document: Value) -> Damage {
     Box::new(move |store| put(store, path, document.clone()))
 }
 
-/// Copies a key.
+/// Returns a function that copies the bytes of a key to another key.
 pub(crate) fn copies(from: &'static str, to: &'static str) -> Damage {
     Box::new(move |store| store.set(key(to), bytes(store, from)))
 }
 
-/// Renames a key.
+/// Returns a function that renames a key.
 pub(crate) fn moves(from: &'static str, to: &'static str) -> Damage {
     Box::new(move |store| {
         store.set(key(to), bytes(store, from));
@@ -83,12 +82,12 @@ pub(crate) fn moves(from: &'static str, to: &'static str) -> Damage {
     })
 }
 
-/// Deletes a key.
+/// Returns a function that deletes a key.
 pub(crate) fn erases(path: &'static str) -> Damage {
     Box::new(move |store| store.erase(&key(path)))
 }
 
-/// Changes the bytes of a key.
+/// Returns a function that changes the bytes of a key by `change`.
 pub(crate) fn changes(path: &'static str, change: fn(&mut Vec<u8>)) -> Damage {
     Box::new(move |store| {
         let mut changed = bytes(store, path);
@@ -97,7 +96,7 @@ pub(crate) fn changes(path: &'static str, change: fn(&mut Vec<u8>)) -> Damage {
     })
 }
 
-/// Applies two damages in order.
+/// Returns a function that damages a store in two ways, one after the other.
 pub(crate) fn both(first: Damage, second: Damage) -> Damage {
     Box::new(move |store| {
         first(store);
@@ -105,7 +104,7 @@ pub(crate) fn both(first: Damage, second: Damage) -> Damage {
     })
 }
 
-/// Returns a v3 store with the array `a/b` and its groups.
+/// Returns a valid v3 store with the array `a/b`, its parent group and the root group.
 pub(crate) fn v3() -> MemoryStore {
     let store = written::v3();
     for path in ["zarr.json", "a/zarr.json"] {
@@ -118,7 +117,7 @@ pub(crate) fn v3() -> MemoryStore {
     store
 }
 
-/// Returns the store of `v3` with consolidated metadata.
+/// Returns the same store as `v3`, with consolidated metadata.
 pub(crate) fn v3_consolidated() -> MemoryStore {
     let store = v3();
     let copies =
@@ -128,7 +127,7 @@ pub(crate) fn v3_consolidated() -> MemoryStore {
     store
 }
 
-/// Returns a v2 store with the array `a/b` and its groups.
+/// Returns a valid v2 store with the array `a/b`, its parent group and the root group.
 pub(crate) fn v2() -> MemoryStore {
     let store = written::v2();
     for path in [".zgroup", "a/.zgroup"] {
@@ -137,7 +136,7 @@ pub(crate) fn v2() -> MemoryStore {
     store
 }
 
-/// Returns the store of `v2` with consolidated metadata.
+/// Returns the same store as `v2`, with consolidated metadata.
 pub(crate) fn v2_consolidated() -> MemoryStore {
     let store = v2();
     let keys = [".zgroup", "a/.zgroup", "a/b/.zarray", "a/b/.zattrs"];
@@ -151,7 +150,7 @@ pub(crate) fn v2_consolidated() -> MemoryStore {
     store
 }
 
-/// Returns a v3 array with these codecs in chunks of four bytes.
+/// Returns a store with a v3 array at the root, which has the given codecs and chunks of four bytes.
 pub(crate) fn plain(codecs: Value, chunks: &[&[u8]]) -> MemoryStore {
     let store = documents(&[(
         "zarr.json",
@@ -163,7 +162,7 @@ pub(crate) fn plain(codecs: Value, chunks: &[&[u8]]) -> MemoryStore {
     store
 }
 
-/// Returns the metadata of a v3 array of bytes.
+/// Returns the metadata of a v3 array of bytes with the given shape, chunk shape and codecs.
 pub(crate) fn plain_array(shape: Value, chunk: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0,
@@ -192,7 +191,7 @@ pub(crate) fn zstd() -> MemoryStore {
     plain(codecs, &[&chunk(b"abcd"), &chunk(b"efgh")])
 }
 
-/// Returns a codec chain for shards with inner chunks of two bytes.
+/// Returns a codec chain that makes shards with inner chunks of two bytes.
 pub(crate) fn sharding(inner: usize) -> Value {
     json!([{"name": "sharding_indexed", "configuration": {
         "chunk_shape": [inner], "codecs": [{"name": "bytes"}, {"name": "crc32c"}], "index_location": "end",

@@ -14,10 +14,10 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Maximum number of children or columns that are checked in one group.
+/// Maximum number of children, and of table columns, that are checked in one group.
 const MAX_LOOKED_AT: usize = 1000;
 
-/// Returns the faults of a group that anndata encoded, according to its attribute `encoding-type`.
+/// Returns the faults in a group that is an AnnData object, table or matrix, as its attribute `encoding-type` tells.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -48,24 +48,23 @@ fn encoding_of(attributes: &Attributes) -> Option<String> {
     Some(encoding.as_str()?.to_string())
 }
 
-/// A group with its attributes.
 struct Group<'a> {
     context: &'a CheckContext,
     path: &'a Key,
     attributes: &'a Attributes,
-    /// The heading in anndata's documentation under which the encoding of the group is described.
+    /// The heading in anndata's documentation of the encoding that the group has.
     heading: &'static str,
 }
 
-/// What is at a path in a group.
+/// Whether a node is stored at a path in an AnnData group, and its shape.
 enum Part {
     Missing,
-    /// A node with these lengths along its dimensions; empty if the lengths are unknown.
+    /// A node is stored. The lengths are the node's shape, and empty if the shape is unknown.
     Stored(Vec<u64>),
 }
 
 impl Group<'_> {
-    /// Returns the key of a path relative to the group, and what is there.
+    /// Returns the key of a path relative to the group, and whether a node is stored there.
     fn part(&self, name: &str) -> (Key, Part) {
         let Ok(key) = key_of(self.path, name) else {
             return (self.path.clone(), Part::Stored(Vec::new()));
@@ -73,20 +72,19 @@ impl Group<'_> {
         let part = match self.node(&key) {
             Ok(Some(node)) => Part::Stored(self.shape(&node)),
             Ok(None) => Part::Missing,
-            // The error is reported when this node is checked.
+            // The error in the metadata is reported when the check reaches the node itself.
             Err(_) => Part::Stored(Vec::new()),
         };
         (key, part)
     }
 
-    /// Returns a node, or `None` if no document describes it.
+    /// Returns a node, or `None` if the node has no metadata document.
     fn node(&self, key: &Key) -> Result<Option<Arc<NodeEntry>>> {
         let node = self.context.hierarchy.node(&UNLIMITED, key)?;
         Ok(node.filter(|node| node.node.is_err() || node.version != 0))
     }
 
-    /// Returns the shape of an array. If the node is a group, returns the shape of the table, matrix or column that it
-    /// encodes.
+    /// Returns the shape of an array, or of the table, matrix or column that a group encodes.
     fn shape(&self, node: &NodeEntry) -> Vec<u64> {
         let attributes = match node.node() {
             Ok(Node::Array(array)) => return array.shape.to_vec(),
@@ -169,7 +167,7 @@ impl Group<'_> {
         findings
     }
 
-    /// Checks a group of two arrays. If `are_alike`, they must have the same shape.
+    /// Checks that a group has two arrays with the given names, and with the same shape if `are_alike`.
     fn pair(&self, names: [&str; 2], are_alike: bool) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
@@ -189,7 +187,7 @@ impl Group<'_> {
         findings
     }
 
-    /// Checks a sparse matrix. `axis` is the axis along which it is compressed.
+    /// Checks a sparse matrix that is compressed along dimension `axis`.
     fn sparse(&self, axis: usize) -> Vec<Finding> {
         let names = ["data", "indices", "indptr"];
         let mut lengths = [None; 3];
@@ -255,7 +253,6 @@ impl Group<'_> {
         findings
     }
 
-    /// Returns the names of the children of a group.
     fn names_in(&self, folder: &str) -> Vec<String> {
         let key = key_of(self.path, folder);
         let node = key.and_then(|key| self.node(&key)).ok().flatten();
@@ -273,7 +270,7 @@ impl Group<'_> {
         names
     }
 
-    /// Reports a matrix with another length than the tables that describe its rows and columns.
+    /// Reports a matrix whose shape differs from the lengths of the tables that describe its rows and columns.
     fn matrix_fault(
         &self,
         key: &Key,

@@ -1,8 +1,7 @@
-//! Compares consolidated metadata with documents: differing, extra and missing copies.
+//! Compares the copies of documents in consolidated metadata with the documents: differing, extra and missing copies.
 //!
-//! Consolidated metadata of a group contain copies of the documents below it. Each copy is compared here with its
-//! document. A document without a copy is found when its node is checked. For this, the nodes below the group inherit
-//! the keys of the copies (`CopiedKeys`).
+//! A document without a copy is found when its node is checked. For that, the keys of the copies (`CopiedKeys`) are
+//! passed to the nodes below the group.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -30,18 +29,17 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key};
 
-/// The keys of the documents of which consolidated metadata have copies.
+/// The keys of the documents that a group's consolidated metadata contain.
 pub(crate) struct CopiedKeys {
     holder: ConsolidatedDocument,
     keys: HashSet<Key>,
     section: Option<SpecSection>,
-    /// The reservation for the memory of the keys.
     _reservation: Reservation,
 }
 
 impl CopiedKeys {
-    /// If a stored document should have a copy and has none, returns a finding. If the document belongs to a draft,
-    /// `top` is the folder of the draft's entry point, which is its root.
+    /// Returns a finding if a stored document is missing from the consolidated metadata. For a document of a Zarr v3
+    /// draft, `top` is the folder of the draft's entry point.
     pub(crate) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
         self.holder.expected_name(document, top)?;
         if self.keys.contains(document) || self.is_left_out(document) {
@@ -54,17 +52,16 @@ impl CopiedKeys {
         Some(finding.with_section(self.section))
     }
 
-    /// Whether writers may leave out the copy of a document. They may leave out that of a draft's entry point.
+    /// Whether a document may be missing from consolidated metadata, because it is the entry point of a Zarr v3 draft.
     fn is_left_out(&self, document: &Key) -> bool {
         let top = self.holder.top_of_draft();
         top.is_some() && document.parent().as_ref() == top && document.name() == b"zarr.json"
     }
 }
 
-/// The remedy for faults in consolidated metadata.
 const FIX: &str = "run zarrfs check --fix consolidated";
 
-/// Compares the consolidated metadata in the document `bytes` with the stored documents.
+/// Compares the consolidated metadata in the document `bytes` with the documents that are stored.
 pub(crate) fn check(
     context: &CheckContext,
     holder: ConsolidatedDocument,
@@ -111,14 +108,14 @@ pub(crate) fn check(
     }))
 }
 
-/// A copy of a document in consolidated metadata.
 struct CopiedDocument {
     key: Key,
-    /// The byte range of the copy in the consolidated metadata.
+    /// The byte range of the copied document in the consolidated metadata.
     range: Range<usize>,
 }
 
-/// Compares copies in batches. Passes the keys and the findings of each batch to `take`.
+/// Compares the copies in consolidated metadata with the stored documents. Works in batches, and passes the keys and
+/// the findings of each batch to `take`.
 fn compare_parts(
     context: &CheckContext,
     holder: &ConsolidatedDocument,
@@ -144,7 +141,7 @@ fn compare_parts(
     }
 }
 
-/// Reports a copy under a name that no document can have.
+/// Reports an entry of consolidated metadata whose name cannot be that of a document.
 fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     let message =
         format!("{name:?} in the consolidated metadata is not the name of a metadata file");
@@ -152,22 +149,22 @@ fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     finding.with_part(name).with_remedy(FIX)
 }
 
-/// Reserves memory for the keys of `count` copies. Returns `None` if the keys need too much memory.
+/// Reserves memory for the keys of `count` documents in consolidated metadata. Returns `None` if they need too much.
 fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
-    // A key takes about 128 bytes. The keys of one document may take 1/16 of the budget, since chunks need the rest.
+    // A key takes about 128 bytes. The keys may take 1/16 of the budget, since chunks need the rest.
     let needed = count.saturating_mul(128);
     let is_small = needed <= context.memory.limit() / 16;
     is_small.then(|| context.memory.try_reserve(needed))?
 }
 
-/// Reports copies whose keys do not fit in memory.
+/// Reports consolidated metadata with so many entries that their keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!("{count} copies do not fit in --memory; missing copies are not reported");
     Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
 }
 
-/// Returns the key of the document that a copy is of. Returns `None` if no document can have this key.
+/// Returns the key of the document that an entry of consolidated metadata copies, or `None` if the key is invalid.
 fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
     if relative.is_root() {
         return None;
@@ -190,17 +187,19 @@ fn is_folder(context: &CheckContext, key: &Key) -> bool {
     meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
 }
 
-/// Compares a copy with its document. Returns a finding if they differ or the document is missing.
+/// Compares a document in consolidated metadata with the stored document. Returns a finding if they differ or if no
+/// document is stored.
 fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option<Finding> {
     let copy = str::from_utf8(copy).unwrap_or_default();
     let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,
-        // Writers also copy the attributes of nodes that have none.
+        // Writers add empty attributes to consolidated metadata for nodes that have no `.zattrs`.
         Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
             let message = format!("{full} is in the consolidated metadata, but not in the store");
             let finding = Finding::error("consolidated-extra", key, message);
-            // The array may have lost its document while its chunks are still stored. Then the copy can restore it.
+            // If the chunks of the array are still stored, the copy in the consolidated metadata can restore the lost
+            // document.
             let remedy = match full.parent() {
                 Some(folder) if folder.is_root() => format!("write the copy to {full}"),
                 Some(folder) if is_folder(context, &folder) => {
@@ -210,7 +209,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
             };
             return Some(finding.with_part(full.to_string()).with_remedy(remedy));
         }
-        // The error is reported with the node of the document.
+        // The error in the stored document is reported when the check reaches the document's node.
         Err(_) => return None,
     };
     let stored = String::from_utf8_lossy(&stored);
@@ -244,22 +243,22 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
     Some(finding.with_part(part).with_remedy(FIX))
 }
 
-/// The first difference of two documents.
+/// The first difference between a stored document and its copy in consolidated metadata.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
-    /// The texts differ, but are too long to find out where.
+    /// The documents differ, but are too long to find the member that differs.
     Somewhere,
-    /// A member differs. The fields are the names that lead to it, and its values in the document and in the copy,
-    /// `None` where the member is missing.
+    /// A JSON member differs. The fields are the path of the member, its value in the stored document and its value in
+    /// the copy; a value is `None` if the member is missing.
     Member(String, Option<String>, Option<String>),
 }
 
-/// Returns the first difference between a document and its copy, or `None` if they mean the same to readers.
+/// Returns the first difference between a stored document and its copy, or `None` if readers see the same node in both.
 fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     if json_text::is_same(stored, copy) {
         return None;
     }
-    // Documents of more than 4 MiB are compared as texts.
+    // Documents of more than 4 MiB are compared as texts, because parsed JSON takes much more memory.
     if stored.len().max(copy.len()) > 4 << 20 {
         return (!is_same_without_copies(stored, copy)).then_some(Difference::Somewhere);
     }
@@ -272,7 +271,7 @@ fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     first_difference(&stored, &copy, String::new())
 }
 
-/// Whether two texts are the same apart from consolidated metadata: in copies, writers leave these out or empty.
+/// Whether two JSON texts are equal without their consolidated metadata, which writers leave out or empty in copies.
 fn is_same_without_copies(stored: &str, copy: &str) -> bool {
     let none = [(MEMBER.to_string(), None)];
     let without = |text| Some(json_text::ObjectText::parse(text).ok()?.edited(&none, 1));
@@ -301,7 +300,7 @@ fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
         && has_same_attributes
 }
 
-/// Returns the node that a `.zarray` or `zarr.json` describes without other documents.
+/// Returns the node that a `.zarray` or `zarr.json` describes, without attributes from other documents.
 fn node_of(key: &Key, text: &str) -> Option<Node> {
     let dialect: &Dialect = match key.name() {
         name if name == ZARRAY.as_bytes() => &v2::DIALECT,
@@ -322,8 +321,8 @@ fn node_of(key: &Key, text: &str) -> Option<Node> {
     Some((dialect.parse)(&path, &documents).ok()??.node)
 }
 
-/// Removes members that mean the same as a missing member: empty ones, the default separator, and consolidated
-/// metadata. Attributes are not changed.
+/// Removes the members of a document for which a missing member means the same: empty ones, the default separator, and
+/// consolidated metadata. Attributes are not changed.
 fn without_defaults(key: &Key, document: Value) -> Value {
     let is = |name: &str| key.name() == name.as_bytes();
     let Value::Object(mut members) = document else {
@@ -345,7 +344,7 @@ fn without_defaults(key: &Key, document: Value) -> Value {
             *encoding = json!({ "name": name });
         }
     }
-    // In these members, an empty value does not mean the same as a missing one.
+    // For these members, an empty value has a meaning of its own.
     let is_stated = |name: &str| ["fill_value", "shape", "codecs", "compressor"].contains(&name);
     let members = members
         .into_iter()
@@ -372,7 +371,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// Whether a value is empty. Some writers write such a value where others leave out the member.
+/// Whether a JSON value is null, false or empty, which some writers store where others leave out the member.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -440,7 +439,7 @@ mod tests {
         assert_eq!(difference, member("b: c", Some("[1,2]"), Some("[1,3]")));
         let difference = compared(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
         assert_eq!(difference, member("d", Some("2.0"), None));
-        // The attributes belong to the user, so null is a value.
+        // Attributes belong to the user, so an attribute that is null differs from a missing one.
         assert!(compared(".zattrs", "{}", r#"{"a": null}"#).is_some());
     }
 
@@ -463,7 +462,7 @@ mod tests {
         let slash = r#""dimension_separator": "/""#;
         let expected = member("dimension_separator", None, Some(r#""/""#));
         assert_eq!(compared(".zarray", ZARRAY, &with(slash)), expected);
-        // The other difference is reported, not the default separator.
+        // The shapes differ, too, and only that difference is reported.
         let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
         assert_eq!(
             compared(".zarray", ZARRAY, &both),
@@ -504,7 +503,6 @@ mod tests {
             compared("zarr.json", &stored, &attributes),
             member("attributes", None, Some(r#"{"a":1}"#))
         );
-        // A document is compared even if its node cannot be read.
         let unknown = document(r#""default""#, "7", "");
         assert_eq!(
             compared("zarr.json", &unknown, &document(slash, "7", more)),

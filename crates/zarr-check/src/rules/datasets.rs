@@ -1,8 +1,8 @@
 //! Checks the dimensions and CF attributes by which xarray opens a group as one dataset.
 //!
-//! Programs that open a group as one dataset treat dimensions of the same name as one dimension. Nodes arrive in the
-//! order of the hierarchy, and the findings about a group are returned once all nodes below it have arrived. The levels
-//! of an image have dimensions with the same names and different lengths, so groups with images are not checked.
+//! In a dataset, dimensions of the same name must have the same length. The check passes nodes in the order of the
+//! hierarchy, and the findings about a group are returned after the last node below it. The resolution levels of an
+//! image have dimensions of the same names and different lengths, so groups with images are not checked.
 
 use std::collections::{BTreeMap, HashSet};
 use std::mem::take;
@@ -18,51 +18,50 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::cf::times::unit_of;
 use zarrfs_store::Key;
 
-/// Maximum number of arrays of a group whose names are in memory, and of names in their attributes. If there are more,
-/// no missing array is reported.
+/// Maximum number of arrays of a group whose names are in memory. If a group has more, no missing array is reported,
+/// and likewise if more than `MAX_NAMED` names are found in attributes.
 const MAX_ARRAYS: usize = 10_000;
 const MAX_NAMED: usize = 1000;
 
-/// The groups above the node that arrived last, each with the arrays that have arrived.
+/// The groups that contain the current node, from the root down, each with its arrays found so far.
 #[derive(Default)]
 pub(crate) struct SiblingArrays {
     open: Vec<GroupArrays>,
-    /// Whether the store can list, so that all arrays of a group arrive.
+    /// Whether the store can list names, so that all arrays of a group are known.
     are_all_known: bool,
 }
 
-/// The arrays of a group.
+/// The arrays that were found in a group, with the names in their dimensions and attributes.
 struct GroupArrays {
     group: Key,
     is_image: bool,
-    /// The dimensions by name: at most 1000, each with at most 8 lengths.
+    /// The dimensions of the group's arrays by name: at most 1000, each with at most 8 different lengths.
     dimensions: BTreeMap<String, Dimension>,
     /// The number of arrays with dimension names, and the first such array.
     named: u64,
     first_named: Option<Key>,
-    /// At most 100 arrays without dimension names. The flag says whether the array has the dialect v3.
+    /// Up to 100 arrays without dimension names. The flag is true for arrays of Zarr v3.
     unnamed: Vec<(Key, bool)>,
-    /// Whether some array has one dimension and the same name as this dimension.
+    /// Whether some array of the group is a coordinate: it has one dimension, and the dimension has the array's name.
     has_coordinates: bool,
-    /// The names of the arrays.
     arrays: HashSet<Vec<u8>>,
-    /// The names of other arrays in the attributes of these arrays.
+    /// The names by which attributes of the group's arrays refer to other arrays.
     named_arrays: Vec<NamedArray>,
 }
 
-/// The name of an array in an attribute of another array.
+/// A reference to an array by its name, in an attribute of another array.
 struct NamedArray {
     by: Key,
     attribute: &'static str,
     name: String,
 }
 
-/// A dimension of a group.
+/// A dimension that arrays of one group have in common.
 #[derive(Default)]
 struct Dimension {
-    /// Its lengths, each with the first array in which the dimension has this length.
+    /// The lengths of the dimension, each with the first array that has it.
     lengths: BTreeMap<u64, Key>,
-    /// Whether there is an array with the dimension's name and only this dimension.
+    /// Whether the group has a one-dimensional array with the dimension's name and only this dimension.
     has_coordinates: bool,
 }
 
@@ -74,7 +73,7 @@ impl SiblingArrays {
         }
     }
 
-    /// Adds the next node. Returns findings about the groups that are complete now.
+    /// Adds the next node of the hierarchy. Returns the findings about the groups whose nodes have all been added.
     pub(crate) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
         let mut findings = Vec::new();
         while let Some(last) = self
@@ -98,7 +97,7 @@ impl SiblingArrays {
         findings
     }
 
-    /// Returns findings about the groups that are not complete yet.
+    /// Returns the findings about the remaining groups, after the last node.
     pub(crate) fn end(mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         while let Some(last) = self.open.pop() {
@@ -107,8 +106,8 @@ impl SiblingArrays {
         findings
     }
 
-    /// Returns findings about a complete group. Names of arrays that are not in the group are passed to the group
-    /// above, since CF allows the arrays there.
+    /// Returns the findings about a group whose nodes are all known. References to arrays that are not in the group are
+    /// passed to its parent group, since CF allows the arrays there.
     fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
         let mut missing = group.missing_arrays();
         if let Some(above) = self.open.last_mut() {
@@ -159,14 +158,14 @@ impl GroupArrays {
         }
     }
 
-    /// Removes and returns the names in attributes of arrays that are not in the group.
+    /// Removes and returns the references in attributes to arrays that are not in the group.
     fn missing_arrays(&mut self) -> Vec<NamedArray> {
         let mut named = take(&mut self.named_arrays);
         if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
             return Vec::new();
         }
         let group = &self.group;
-        // If none of the named arrays is in the group, the attributes may mean something else than CF.
+        // If none of the referenced arrays is in the group, the attributes may not be CF attributes.
         let mut names = named.iter().map(|named| named.name.as_bytes());
         let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
         named.retain(|named| {
@@ -185,7 +184,8 @@ impl GroupArrays {
             return;
         }
         if names.iter().all(Option::is_none) {
-            // If the attribute with the names is wrong, that is reported for the array itself.
+            // A wrong `_ARRAY_DIMENSIONS` is reported for the array itself, so the array is not reported as one without
+            // names.
             let attributes = &array.attributes;
             let is_reported =
                 attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
@@ -207,7 +207,7 @@ impl GroupArrays {
         let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();
         for (name, &length) in names.iter().zip(&array.shape) {
             let Some(name) = name else { continue };
-            // If a name occurs twice, that is reported for the array itself.
+            // A dimension name that occurs twice in an array is reported for the array itself.
             if names
                 .iter()
                 .flatten()
@@ -294,7 +294,6 @@ impl GroupArrays {
     }
 }
 
-/// The section of xarray's documentation on dimension names.
 const ENCODING: &str = "Zarr Encoding Specification";
 
 /// Returns the faults in the attributes that decide how an array is decoded.
@@ -394,7 +393,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
         "noleap" | "365_day" => unit.starts_with("common_year"),
         _ => false,
     };
-    // These units have no fixed length, so xarray does not decode them.
+    // xarray does not decode times in these units, because the units have no fixed length.
     let units_of_no_length = ["week", "weeks", "month", "months", "year", "years"];
     if units_of_no_length.contains(&unit.as_str()) && !is_counted {
         let message = format!("units is {units:?}, but {unit} have no fixed length; {refused}");
@@ -414,7 +413,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     fault("units", &units, "time unit since a date", remedy)
 }
 
-/// Whether a text may begin with a date. Returns false only if no reader accepts the text.
+/// Whether a text may begin with a date. Returns false only if no reader would accept the text as a date.
 fn is_like_date(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
@@ -437,7 +436,7 @@ fn is_like_date(text: &str) -> bool {
     }
 }
 
-/// Returns each attribute of an array that names other arrays, with a name in it.
+/// Returns the references of an array to other arrays: each is an attribute and one of the names in its value.
 fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
     let mut named = Vec::new();
     for name in [
@@ -454,7 +453,7 @@ fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
         let words = text
             .split_whitespace()
             .map(|word| word.trim_end_matches(':'));
-        // A path names an array of another group, which is not checked.
+        // A path refers to an array of another group, so it is not checked here.
         let words = words.filter(|word| !word.is_empty() && !word.contains('/'));
         named.extend(words.map(|word| (name, word.to_string())));
     }

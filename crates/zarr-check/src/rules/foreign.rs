@@ -6,30 +6,29 @@ use zarr_format::model::{Array, CodecSpec};
 use zarrfs_array::hierarchy::{NodeEntry, OtherFormat};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The number of first bytes from which an object is recognized.
+/// Number of bytes at the start of an object from which its format is recognized.
 pub(crate) const HEAD: usize = 512;
 
-/// Bytes of another format in the place of a chunk or a document.
+/// Bytes that are in another format than the chunk or document that should be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// What the bytes are, with an article.
+    /// The name of the format, with an article.
     pub(crate) what: String,
-    /// The remedy.
+    /// How to replace the bytes by the chunk or document.
     pub(crate) remedy: Remedy,
-    /// Words by which codecs are recognized that make such bytes: the codec's name contains one of them. Empty if no
-    /// codec does.
+    /// Words in the names of codecs that produce such bytes; empty if no codec does.
     codecs: &'static [&'static str],
-    /// Whether the elements of an uncompressed chunk hardly ever begin with these bytes.
+    /// Whether the elements of an uncompressed chunk hardly ever begin with the bytes that identify the format.
     is_sure: bool,
 }
 
-/// The remedy for foreign bytes, or for a chunk or document that was lost.
+/// How to replace bytes of another format, or a lost chunk or document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     CopyAgain,
-    /// For an error page of a server that was stored instead of the data.
+    /// Download the object again, because an error page of a server was stored in its place.
     FetchAgain,
-    /// For a stream of another codec than the metadata state.
+    /// Correct the codec in the metadata, because the bytes were compressed by another one.
     StateCodec,
     LfsPull,
     AnnexGet,
@@ -50,10 +49,10 @@ impl From<Remedy> for String {
     }
 }
 
-/// The first bytes, the description, the remedy, and words in the names of the codecs that make such bytes.
+/// The first bytes of a format, its name, the remedy, and words in the names of the codecs that produce the format.
 type Signature = (&'static [u8], &'static str, Remedy, &'static [&'static str]);
 
-/// Signatures at the first byte.
+/// Formats that are recognized by their first bytes.
 const SIGNATURES: [Signature; 35] = [
     (
         b"version https://git-lfs.github.com/spec/",
@@ -127,7 +126,7 @@ const SIGNATURES: [Signature; 35] = [
     ),
 ];
 
-/// Texts by which an object is recognized, in lower case. White space and a byte order mark may precede them.
+/// Formats that are recognized by a text in lower case, after white space or a byte order mark.
 const TEXTS: [(&str, &str, Remedy); 9] = [
     ("<!doctype html", "an HTML page", FetchAgain),
     ("<html", "an HTML page", FetchAgain),
@@ -141,7 +140,7 @@ const TEXTS: [(&str, &str, Remedy); 9] = [
 ];
 
 impl Foreign {
-    /// Returns the message about foreign bytes in a chunk, or in a part of one.
+    /// Returns the message that a chunk, or a part of a chunk, has bytes of another format.
     pub(crate) fn message(&self, part: &str, array: &Array) -> String {
         let what = &self.what;
         if self.codecs.is_empty() {
@@ -161,14 +160,15 @@ impl Foreign {
     }
 }
 
-/// The first bytes of an object or of a part of one.
+/// The first bytes of an object, or of a part of an object.
 pub(crate) struct ObjectHead {
     pub(crate) bytes: Vec<u8>,
-    /// The length of the object or of the part.
+    /// The length of the whole object, or of the part whose first bytes these are.
     pub(crate) size: u64,
 }
 
-/// Recognizes foreign bytes in the place of a chunk. Returns `None` if a codec of the array makes such bytes.
+/// Returns the other format that the bytes of a chunk have. Returns `None` if they may be a chunk, because no format is
+/// recognized or because a codec of the array produces the format.
 pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Foreign> {
     let foreign = recognized(&head.bytes, head.size)?;
     let is_own = names_of(&array.codecs)
@@ -177,19 +177,20 @@ pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Fore
     (!is_own).then_some(foreign)
 }
 
-/// Recognizes foreign bytes in the place of a shard. A shard may begin with elements, so matches must be sure.
+/// Returns the other format that the bytes of a shard have. A shard may begin with elements, so formats that elements
+/// may resemble are not recognized.
 pub(crate) fn in_place_of_shard(head: &ObjectHead, array: &Array) -> Option<Foreign> {
     in_place_of_chunk(head, array).filter(|foreign| foreign.is_sure)
 }
 
-/// Recognizes foreign bytes in the place of a document. Returns `None` if the bytes may be JSON.
+/// Returns the other format that the bytes of a metadata document have, or `None` if they may be JSON.
 pub(crate) fn in_place_of_document(bytes: &[u8]) -> Option<Foreign> {
     let is_json = matches!(plain(bytes).first(), None | Some(b'{' | b'[' | b'"'));
     let size = bytes.len() as u64;
     recognized(bytes.chunks(HEAD).next().unwrap_or_default(), size).filter(|_| !is_json)
 }
 
-/// Recognizes what an object of `size` bytes is by its first bytes.
+/// Returns the format of an object of `size` bytes whose first bytes are `head`, or `None` if it is not recognized.
 fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     let sure = |what: &str, remedy, codecs| Foreign {
         what: what.to_string(),
@@ -225,7 +226,7 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     text(head)
 }
 
-/// Recognizes a text.
+/// Returns the format of an object that begins with a known text, such as an HTML page.
 fn text(head: &[u8]) -> Option<Foreign> {
     let foreign = |what: String, remedy| {
         Some(Foreign {
@@ -236,7 +237,7 @@ fn text(head: &[u8]) -> Option<Foreign> {
         })
     };
     let start = str::from_utf8(plain(head)).or_else(|error| {
-        // The first bytes may end in the middle of a character.
+        // The first bytes of a text may end in the middle of a character.
         let end = error.valid_up_to();
         let is_cut = error.error_len().is_none();
         str::from_utf8(plain(head).get(..end).filter(|_| is_cut).unwrap_or(b"\0"))
@@ -276,7 +277,7 @@ fn text(head: &[u8]) -> Option<Foreign> {
     foreign(format!("text that begins with {start:?}"), CopyAgain)
 }
 
-/// Returns the bytes after a byte order mark and white space.
+/// Returns the bytes of a text without its byte order mark and leading white space.
 fn plain(bytes: &[u8]) -> &[u8] {
     bytes
         .strip_prefix(b"\xef\xbb\xbf")
@@ -284,8 +285,7 @@ fn plain(bytes: &[u8]) -> &[u8] {
         .trim_ascii_start()
 }
 
-/// Whether bytes begin with the header of a Blosc 1 or 2 chunk. The header states the length of the chunk, which must
-/// be `size`.
+/// Whether an object of `size` bytes is a Blosc 1 or 2 chunk, whose header contains its length.
 fn is_blosc(head: &[u8], size: u64) -> bool {
     let Some(header) = head.first_chunk::<16>() else {
         return false;
@@ -294,12 +294,12 @@ fn is_blosc(head: &[u8], size: u64) -> bool {
     (1..=5).contains(&header[0]) && header[1] <= 2 && u64::from(length) == size
 }
 
-/// Whether bytes begin with the header that zlib writes.
+/// Whether an object begins with the header that zlib writes.
 fn is_zlib(head: &[u8]) -> bool {
     matches!(head, [0x78, 0x01 | 0x5e | 0x9c | 0xda, _, _, ..])
 }
 
-/// Returns the names of codecs in lower case. For a shard, also returns the lists of its inner codecs as text.
+/// Returns the names of an array's codecs in lower case. For sharding, also returns the lists of inner codecs as JSON.
 fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     let mut names = Vec::new();
     for codec in codecs {
@@ -312,7 +312,7 @@ fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     names
 }
 
-/// If the folder is recognized as another format, returns a finding. It is then not checked for Zarr nodes.
+/// Returns a finding if the folder of the node belongs to another format, which is then not checked for Zarr nodes.
 pub(crate) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Finding> {
     if top.version != 0 || top.node.is_err() || !context.store().info().lists {
         return None;
@@ -381,7 +381,7 @@ mod tests {
         ] {
             assert_eq!(named(bytes), None, "{bytes:?}");
         }
-        // The first bytes end in the middle of a character.
+        // The first bytes of the text end in the middle of a character.
         assert!(named("gr\u{f6}\u{df}er \u{f6}".as_bytes().split_last().unwrap().1).is_some());
     }
 

@@ -8,7 +8,6 @@ use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 
-/// Returns advice about an array.
 pub(crate) fn check(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     let array = open.array();
     let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
@@ -32,12 +31,12 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
         Some(pipeline) => pipeline.chunk_bytes() as u64,
         None => stored,
     };
-    // Reading one element needs all bytes of its chunk.
+    // To read one element, all bytes of its chunk must be read.
     if decoded > 1 << 30 {
         return Some(large_chunks(path, &decoded.to_string()));
     }
     let count = open.stored_grid().map_or(0, zarr_format::grid::Grid::len);
-    // For a small chunk, the request or opening the file takes longer than reading the bytes.
+    // For small chunks, requests or opened files take longer than reading the bytes.
     (count >= 1_000_000 && stored <= 16 << 10).then(|| {
         let message = format!("{count} chunks of only {stored} bytes are slow to read and write");
         let remedy = "write larger chunks, or use shards";
@@ -61,7 +60,7 @@ fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     })
 }
 
-/// Reports a compressor that does not make the chunks smaller.
+/// Reports a compressor that makes the chunks of an array no smaller.
 fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Option<Finding> {
     let array = open.array();
     if !pipeline.shards().is_empty() || !pipeline.has_compressors() {
@@ -70,7 +69,7 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
     let chunk = bytes_of(&array.chunk_shape, array.element_size().ok()?).ok()?;
     let decoded = u128::from(chunk) * u128::from(stats.measured);
     let stored = u128::from(stats.bytes);
-    // For a few bytes, the compression ratio says nothing.
+    // If only a few bytes are stored, their compression ratio is not representative.
     let is_idle = decoded >= 64 << 10 && stored * 100 >= decoded * 98;
     is_idle.then(|| {
         let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());

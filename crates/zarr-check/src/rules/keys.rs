@@ -1,4 +1,4 @@
-//! Reports faults of single keys: links, folders, chunks, keys of no node, leftovers of programs.
+//! Reports faults of single keys: links, folders, chunks, keys of no node, and files that programs left behind.
 
 use crate::finding::Finding;
 use crate::rules::foreign::{Foreign, ObjectHead, Remedy, in_place_of_chunk};
@@ -8,14 +8,14 @@ use zarr_format::error::{Error, Kind};
 use zarr_format::model::Array;
 use zarrfs_store::{Key, Store};
 
-/// Reports a folder that has the name of a document.
+/// Reports a folder whose name is that of a metadata document.
 pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
     let message = "a directory has the name of a metadata file; readers find no metadata";
     let finding = Finding::error("document-is-folder", key, message);
     finding.with_section(spec.metadata())
 }
 
-/// Reports names that look like chunks in the folder of a node without a document. The array has lost its document.
+/// Reports names that look like chunks in a node without a metadata document: an array that lost its document.
 pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
     let names = match count {
         1 => format!("{first} looks like a chunk"),
@@ -26,7 +26,7 @@ pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: 
     Finding::error("chunks-undescribed", node, message).with_remedy(remedy)
 }
 
-/// Reports a document whose name has letters in the wrong case. Readers do not find it.
+/// Reports a metadata document whose name has a letter in the wrong case, so that readers do not find the document.
 pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
     let message = format!("the name differs from {right} only in case; readers do not find it");
     Finding::error("document-miscased", key, message).with_remedy(format!("rename it to {right}"))
@@ -55,7 +55,7 @@ pub(crate) fn folder_link(key: &Key) -> Finding {
     Finding::warning("link-to-folder", key, message)
 }
 
-/// Reports a symbolic link that cannot be followed.
+/// Reports a symbolic link to a file or folder that cannot be read through the link.
 pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Finding {
     let code = match error.kind() {
         Kind::Denied => "link-leaves-store",
@@ -70,10 +70,10 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
     Finding::error(code, key, message)
 }
 
-/// The file that an interrupted write of zarrfs left.
+/// Describes a temporary file that an interrupted write of zarrfs left behind.
 pub(crate) const UNFINISHED_WRITE: &str = "unfinished write of zarrfs";
 
-/// Reports a file that the store hides.
+/// Reports a file that the local store hides from its listings.
 pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
     let code = if what == UNFINISHED_WRITE {
         "leftover"
@@ -87,13 +87,12 @@ pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
 /// A stored chunk, or an inner chunk of a shard.
 pub(crate) struct ChunkPart<'a> {
     pub(crate) key: &'a Key,
-    /// The name of the inner chunk in messages; empty for the chunk or the shard itself.
+    /// The name of the inner chunk in messages; empty for a chunk or a whole shard.
     pub(crate) part: &'a str,
     pub(crate) array: &'a Array,
 }
 
 impl ChunkPart<'_> {
-    /// Returns the name of the part in messages.
     pub(crate) fn name(&self) -> &str {
         if self.part.is_empty() {
             "the chunk"
@@ -103,8 +102,8 @@ impl ChunkPart<'_> {
     }
 }
 
-/// Returns the finding for an error of a chunk. `head` reads the first bytes of the part, from which foreign bytes are
-/// recognized.
+/// Returns the finding for a chunk that cannot be read or decoded. `head` reads the first bytes of the chunk, from
+/// which bytes of another format are recognized.
 pub(crate) fn chunk_fault(
     chunk: &ChunkPart<'_>,
     error: &Error,
@@ -138,7 +137,7 @@ pub(crate) fn chunk_fault(
     }
 }
 
-/// Reports foreign bytes in the place of a chunk.
+/// Reports a chunk that has bytes of another format.
 pub(crate) fn foreign_chunk(
     code: &'static str,
     chunk: &ChunkPart<'_>,
@@ -148,18 +147,18 @@ pub(crate) fn foreign_chunk(
     Finding::error(code, chunk.key, message).with_remedy(foreign.remedy)
 }
 
-/// A pattern for names.
+/// A pattern that recognizes the names of temporary files.
 enum Pattern {
     Is(&'static str),
     Begins(&'static str),
     Ends(&'static str),
-    /// A function that recognizes names with a generated ending.
+    /// A function that recognizes names with a random ending.
     Looks(fn(&[u8]) -> bool),
 }
 
 use Pattern::{Begins, Ends, Is, Looks};
 
-/// Patterns of names, and which program or system leaves files with such names.
+/// Patterns of names of files that programs leave behind, and the program or system that does.
 const LEFTOVERS: [(Pattern, &str); 29] = [
     (
         Begins(".zarrfs-arriving-"),
@@ -204,25 +203,27 @@ const LEFTOVERS: [(Pattern, &str); 29] = [
     (Is(".ipynb_checkpoints"), "Jupyter"),
 ];
 
-/// Reports a key that no node has: as a leftover if a program is known to leave such a name, or else as a stray file.
+/// Reports a key that belongs to no node: as a leftover if a program is known to leave files with such a name, or else
+/// as a stray file.
 pub(crate) fn orphan_or_leftover(key: &Key) -> Finding {
     leftover(key).unwrap_or_else(|| orphan(key))
 }
 
-/// Reports a key that no node has.
+/// Reports a key that belongs to no node.
 pub(crate) fn orphan(key: &Key) -> Finding {
     let message = "stray file: belongs to no array or group";
     Finding::warning("orphan-key", key, message)
 }
 
-/// Reports what a writer or an operating system left behind. Returns `None` if no known program leaves such a name.
+/// Reports a file that a known program or operating system left behind. Returns `None` if no known program leaves files
+/// with the key's name.
 pub(crate) fn leftover(key: &Key) -> Option<Finding> {
     let origin = origin_of(key.name())?;
     let message = format!("leftover of {origin}");
     Some(Finding::warning("leftover", key, message).with_remedy("remove it"))
 }
 
-/// Returns which program leaves files with such a name, or `None` if no known program does.
+/// Returns the program or system that leaves files with the given name, or `None` if none is known.
 fn origin_of(name: &[u8]) -> Option<&'static str> {
     let fits = |pattern: &Pattern| match pattern {
         Is(whole) => name == whole.as_bytes(),
@@ -234,8 +235,7 @@ fn origin_of(name: &[u8]) -> Option<&'static str> {
     leftover.map(|(_, origin)| *origin)
 }
 
-/// Whether a name begins with a dot, and ends with a dot and six letters or digits in mixed case, as rsync's temporary
-/// files.
+/// Whether a name is that of a temporary file of rsync: a dot, a name, a dot, and six letters or digits in mixed case.
 fn is_of_rsync(name: &[u8]) -> bool {
     let Some((stem, end)) = name.strip_prefix(b".").and_then(|name| parts(name, 6)) else {
         return false;
@@ -244,8 +244,8 @@ fn is_of_rsync(name: &[u8]) -> bool {
     !stem.is_empty() && is_mixed && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Whether a name ends with a dot and eight hexadecimal digits in mixed case, as temporary files of the AWS command
-/// line.
+/// Whether a name is that of a temporary file of the AWS command line: it ends with a dot and eight hexadecimal digits
+/// in mixed case.
 fn is_of_aws(name: &[u8]) -> bool {
     let Some((stem, end)) = parts(name, 8) else {
         return false;
@@ -256,7 +256,7 @@ fn is_of_aws(name: &[u8]) -> bool {
     !stem.is_empty() && has_letters && has_digits && end.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Splits a name at its last dot. Returns `None` unless `length` bytes follow the dot.
+/// Splits a name at its last dot. Returns `None` unless exactly `length` bytes follow the dot.
 fn parts(name: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
     let (stem, end) = name.split_at_checked(name.len().checked_sub(length + 1)?)?;
     let end = end.strip_prefix(b".")?;

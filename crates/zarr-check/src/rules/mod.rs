@@ -1,4 +1,4 @@
-//! Judges the documents, attributes, names and keys of a store.
+//! Finds faults in the metadata documents, attributes, names and keys of a store.
 
 use zarr_format::error::Result;
 use zarrfs_store::Key;
@@ -14,7 +14,7 @@ pub(crate) mod names;
 pub(crate) mod nodes;
 pub(crate) mod ome;
 
-/// Returns the key of a path relative to a group.
+/// Returns the key of a path that is relative to a group.
 pub(crate) fn key_of(group: &Key, path: &str) -> Result<Key> {
     match (group.is_root(), path.trim_matches('/')) {
         (_, "" | ".") => Ok(group.clone()),

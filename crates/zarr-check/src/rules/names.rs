@@ -8,7 +8,6 @@ use crate::finding::Finding;
 use crate::spec::Spec;
 use zarrfs_store::Key;
 
-/// Returns the findings about the name of a node.
 pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let text = String::from_utf8_lossy(path.name()).into_owned();
@@ -72,15 +71,15 @@ fn portability(path: &Key) -> Option<String> {
         .next()
         .unwrap_or_default()
         .to_ascii_lowercase();
-    // Windows reserves these names with any extension.
+    // Windows reserves the names of devices, such as `com1`, with any extension.
     let port = stem.strip_prefix("com").or(stem.strip_prefix("lpt"));
     let is_port = port.is_some_and(|number| matches!(number.as_bytes(), [b'1'..=b'9']));
     let is_device = is_port || matches!(stem.as_str(), "con" | "prn" | "aux" | "nul");
     is_device.then(|| "is the name of a Windows device".to_string())
 }
 
-/// Reports names that differ from another name of the group only in case, which is an error in the draft of 2019, or
-/// only in how Unicode composes letters.
+/// Reports sibling nodes whose names differ only in case, which is an error in the Zarr v3 draft of 2019, or only in
+/// how Unicode composes letters.
 pub(crate) fn check_siblings(
     group: &Key,
     names: &[Vec<u8>],
@@ -112,7 +111,7 @@ pub(crate) fn check_siblings(
     findings
 }
 
-/// Returns a name in the form in which macOS compares names: in lower case, with decomposed letters.
+/// Returns a name as macOS compares names: in lower case, with decomposed letters.
 fn folded(name: &str) -> String {
     let lower = name.to_lowercase();
     if lower.is_ascii() {
@@ -122,7 +121,7 @@ fn folded(name: &str) -> String {
     normalizer.normalize(&lower).into_owned()
 }
 
-/// Reports two names that differ only in how Unicode composes their letters.
+/// Reports sibling nodes whose names differ only in how Unicode composes letters.
 fn other_form(path: &Key, name: &str, first: &str) -> Finding {
     let code_points = |name: &str| {
         let points = name.chars().filter(|c| !c.is_ascii());

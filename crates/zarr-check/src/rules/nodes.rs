@@ -1,4 +1,4 @@
-//! Reports faults of whole nodes: unreadable nodes, missing documents, and documents that contradict each other.
+//! Reports faults of nodes: unreadable nodes, missing documents, and documents that contradict each other.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Reports a node that cannot be read: its documents are invalid, or zarrfs does not support what they state.
+/// Reports a node that cannot be read, because its metadata are invalid or zarrfs does not support them.
 pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
     let why = error.within(&path.to_string());
     match error.kind() {
@@ -31,7 +31,7 @@ pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
     }
 }
 
-/// Reports an array none of whose chunks can be decoded, because of its metadata.
+/// Reports an array whose metadata make it impossible to decode any of its chunks.
 pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
     let why = error.within(&path.to_string());
     let finding = match error.kind() {
@@ -39,7 +39,7 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             let message = format!("the codecs do not work together: {why}");
             Finding::error("codecs-impossible", path, message)
         }
-        // If the chunks cannot be numbered, no option such as a larger memory budget helps.
+        // The array has more chunks than can be numbered, so a larger memory budget does not help.
         Kind::TooLarge if matches!(why.subject(), "chunk_grid" | "shape") => {
             let message = format!("the array is too large: {why}");
             Finding::warning("array-too-large", path, message)
@@ -67,7 +67,7 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
     finding.with_section(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
 }
 
-/// Reports an array of which no chunk is stored. It was never written, has only the fill value, or lost its chunks.
+/// Reports an array without stored chunks: it was never written, has only the fill value, or lost its chunks.
 pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     let array = open.array();
     let chunks = open.stored_grid().ok()?.len();
@@ -100,8 +100,8 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     )
 }
 
-/// Whether it is likely that all elements of the array are the fill value, so that writers store no chunks. This is
-/// usual for masks, counts, and scalars that only carry attributes.
+/// Whether an array may well contain only the fill value, so that writers store no chunks. That is usual for masks,
+/// counts, and scalars that only have attributes.
 fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
     let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
     let is_whole = matches!(
@@ -111,15 +111,14 @@ fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
     is_small || (chunks == 1 && is_whole)
 }
 
-/// Reports a node whose dialect differs from that of the group above it. Readers of the group's dialect do not see the
-/// node.
+/// Reports a node whose dialect differs from that of its parent, because readers of the parent's dialect do not see it.
 pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
     let message =
         format!("the node is {own}, but its parent is {above}; readers of {above} do not see it");
     Finding::warning("dialect-differs", path, message)
 }
 
-/// Reports `.zmetadata` in a folder that is not a v2 group. Readers do not open such a folder.
+/// Reports `.zmetadata` without `.zgroup` in the same folder, because readers cannot open the folder as a group.
 pub(crate) fn copies_without_group(path: &Key) -> Finding {
     let message = format!("{ZMETADATA} has no {ZGROUP} next to it; readers cannot open the group");
     Finding::error("group-implied", path, message)
@@ -127,8 +126,8 @@ pub(crate) fn copies_without_group(path: &Key) -> Finding {
         .with_section(Spec::V2.section("Groups"))
 }
 
-/// Returns the heading in the specification of Zarr v3 that applies if an array cannot be decoded for this reason.
-/// Returns `None` if a codec is the reason.
+/// Returns the heading in the Zarr v3 specification that describes the metadata member in an error message, or `None`
+/// if the error is about a codec.
 fn heading_of(reason: &str) -> Option<&'static str> {
     let (member, why) = reason.split_once(": ")?;
     match member {
@@ -139,7 +138,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the remedy if the document of a group is missing.
+/// Returns the remedy for a group whose document `name` is missing.
 fn group_remedy(name: &str) -> String {
     let text = match name {
         ZGROUP => r#"{"zarr_format": 2}"#,
@@ -148,7 +147,7 @@ fn group_remedy(name: &str) -> String {
     format!("write {text} to {name}, or copy it from another copy of the store")
 }
 
-/// Reports a group without a document, if its dialect demands one.
+/// Reports a group that lacks the metadata document that its dialect demands.
 pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
     let (section, name) = match dialect {
         Some("v2") => (Spec::V2.section("Groups"), ZGROUP),
@@ -161,7 +160,7 @@ pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option
     Some(finding.with_section(section).with_habit(writers))
 }
 
-/// Reports documents of several nodes in one folder, and attributes in a folder without a node.
+/// Reports a folder with metadata documents of several nodes, and attributes in a folder without a node.
 pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     let has = |name: &str| {
         let mut keys = documents.iter().map(|(key, _)| key);
@@ -188,8 +187,8 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     findings
 }
 
-/// Reports that the node at which the check starts has no document although there are nodes below it. Returns `None` if
-/// it is just a folder with stores in it.
+/// Reports that the node at which the check starts has no metadata document although it has child nodes. Returns `None`
+/// if it is just a folder that contains stores.
 pub(crate) fn undescribed_top(
     context: &CheckContext,
     top: &NodeEntry,
@@ -223,7 +222,7 @@ pub(crate) fn undescribed_top(
     let finding = finding
         .with_remedy(group_remedy(document))
         .with_section(Spec::of(Some(dialect)).metadata());
-    // A program that writes single arrays creates no group above them. A dataset of several arrays always has a group.
+    // Some writers of single arrays create no parent group. Writers of a dataset always create one.
     let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
     Some(if is_dataset {
         finding
@@ -232,7 +231,7 @@ pub(crate) fn undescribed_top(
     })
 }
 
-/// Whether a node is an array named like its only dimension.
+/// Whether a node is a coordinate: an array whose only dimension has the array's name.
 fn is_coordinates(node: &NodeEntry) -> bool {
     let names = node.array().map(|array| array.dimension_names.as_slice());
     let own = node.path.name();

@@ -19,17 +19,17 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// A node whose path is in an attribute.
+/// A node to which an attribute refers by its path.
 struct NamedNode {
-    /// The attribute, and where in it the path is.
+    /// The attribute that contains the path, and the position of the path in it.
     part: String,
     path: String,
     is_level: bool,
-    /// The section that defines the attribute.
+    /// The section of the specification that defines the attribute.
     section: SpecSection,
 }
 
-/// The check of one group, and the version of OME-Zarr that it cites.
+/// The check of one group's attributes by the version of OME-Zarr that they follow.
 struct ImageCheck<'a> {
     context: &'a CheckContext,
     group: &'a Key,
@@ -38,8 +38,8 @@ struct ImageCheck<'a> {
     prefix: &'static str,
 }
 
-/// Checks the images, labels, plates and wells in the attributes of a group: whether the nodes that they name exist,
-/// and the resolution levels of images.
+/// Checks the images, labels, plates and wells in the attributes of a group: whether the nodes that the attributes
+/// refer to exist, and whether the resolution levels of images are valid.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -78,18 +78,18 @@ pub(crate) fn check(
     findings
 }
 
-/// The heading under which both versions of OME-Zarr describe the levels of images.
+/// The heading under which the specifications of OME-Zarr describe the resolution levels of images.
 const MULTISCALES: &str = "multiscales metadata";
 
 fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// The result of looking up a node whose path is in an attribute.
+/// The result of looking up a node to which an attribute refers.
 struct FoundNode {
     named: NamedNode,
-    /// The node. `None` if it is missing (then `fault` says so), or if it cannot be read, which is reported with that
-    /// node.
+    /// The node, or `None` if it is missing or cannot be read. `fault` reports a missing node; an unreadable node is
+    /// reported when the check reaches it.
     node: Option<Arc<NodeEntry>>,
     fault: Option<Finding>,
 }
@@ -104,7 +104,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Returns the images that the attribute `labels` names.
+    /// Returns the label images to which the attribute `labels` of a group refers.
     fn labels(&self, labels: Option<&Value>) -> Vec<NamedNode> {
         if self.group.name() != b"labels" {
             return Vec::new();
@@ -120,7 +120,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// Returns the wells that a plate lists, or the images that a well lists.
+    /// Returns the wells of a plate or the images of a well, to which an attribute refers.
     fn listed(
         &self,
         heading: &'static str,
@@ -136,7 +136,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// Looks up nodes in parallel. A missing node has a fault.
+    /// Looks up nodes in parallel, and reports those that are missing.
     fn look_up(&self, named: Vec<NamedNode>) -> Vec<FoundNode> {
         let look_up = |named: NamedNode| {
             let node = key_of(self.group, &named.path)
@@ -168,8 +168,8 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Checks the resolution levels of an image. They must be arrays with one dimension per axis, from the largest to
-    /// the smallest.
+    /// Checks the resolution levels of an image: they must be arrays with one dimension per axis, in descending order
+    /// of size.
     fn levels(&self, part: &str, image: &Value) -> Vec<Finding> {
         let datasets = items(image.get("datasets"));
         let named = datasets.iter().enumerate().map(|(number, dataset)| {
@@ -206,7 +206,8 @@ impl ImageCheck<'_> {
         findings
     }
 
-    /// Reports an image without levels, or with a level without a path. `named` is the number of levels with a path.
+    /// Reports an image without resolution levels, or with a level without a path. `named` is the number of levels with
+    /// a path.
     fn unnamed(&self, part: &str, image: &Value, named: usize) -> Option<Finding> {
         let datasets = image.as_object()?.get("datasets");
         let is_right =
@@ -225,8 +226,8 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Compares the axes of an image with the dimensions of a level: their number and, if the dimensions have names,
-    /// their names.
+    /// Checks that the axes of an image match the dimensions of a resolution level in number and, if the dimensions
+    /// have names, in name.
     fn axes(&self, named: &NamedNode, image: &Value, array: &Array) -> Option<Finding> {
         let axes = axes_of(image)?;
         let rank = array.shape.len();
@@ -260,13 +261,13 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Reports a level without a scale. OME-Zarr has demanded a scale since 0.4, since nothing else states the size of
-    /// a pixel.
+    /// Reports a resolution level without a scale. OME-Zarr demands it since 0.4, since only the scale states the size
+    /// of a pixel.
     fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
         let version = image.get("version").and_then(Value::as_str);
         let is_older = match version.filter(|_| self.spec == Spec::Ome04) {
             Some(version) => matches!(version, "0.1" | "0.2" | "0.3"),
-            // Without a version, axes that are only names show that it is older than 0.4.
+            // The image has no version, but the axes of images before 0.4 are only names.
             None => {
                 self.spec == Spec::Ome04
                     && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
@@ -295,7 +296,7 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Reports scales and translations of a level that do not have one number per dimension.
+    /// Reports scales and translations of a resolution level that do not have one number per dimension.
     fn transformations(
         &self,
         named: &NamedNode,
@@ -328,7 +329,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Reports a scale that contains 0, or a value that is not a number.
+    /// Reports a scale of a resolution level that contains 0 or a value that is not a number.
     fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
         let scales = list.iter().filter_map(|one| one.get("scale"));
         scales.into_iter().find_map(|scale| {
@@ -349,7 +350,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Reports wells whose row or column number does not match their path.
+    /// Reports wells of a plate whose row or column number does not match the well's path.
     fn wells(&self, plate: Option<&Value>) -> Vec<Finding> {
         let plate = plate.unwrap_or(&Value::Null);
         let wells = items(plate.get("wells")).into_iter().enumerate();
@@ -378,7 +379,7 @@ impl ImageCheck<'_> {
 }
 
 impl NamedNode {
-    /// Adds to a finding which attribute it is about, and the section of the specification on this attribute.
+    /// Sets the attribute of a finding, and the section of the specification that defines the attribute.
     fn annotate(&self, finding: Finding) -> Finding {
         finding
             .with_part(self.part.clone())
@@ -386,8 +387,8 @@ impl NamedNode {
     }
 }
 
-/// Merges findings about levels with the same fault. Returns the first one, with the number of the others in its
-/// message.
+/// Merges findings about resolution levels with the same fault into the first one, whose message tells the number of
+/// the others.
 fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     let more = alike.len().saturating_sub(1);
     let mut first = alike.into_iter().next()?;
@@ -401,20 +402,21 @@ fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     Some(first)
 }
 
-/// Returns the axes of an image. Since version 0.6, they are those of its first coordinate system.
+/// Returns the axes of an OME-Zarr image. Since version 0.6, they are those of its first coordinate system.
 fn axes_of(image: &Value) -> Option<&Vec<Value>> {
     let systems = image.get("coordinateSystems").and_then(Value::as_array);
     let first = systems.and_then(|systems| systems.first()?.get("axes"));
     image.get("axes").or(first)?.as_array()
 }
 
-/// Reports an attribute `ome` that has a wrong version or none, or that is in a Zarr v2 store. OME-Zarr 0.5 introduced
-/// this attribute for Zarr v3.
+/// Reports an attribute `ome` without a valid version, or in a Zarr v2 store. OME-Zarr 0.5 introduced the attribute for
+/// Zarr v3.
 fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     let names = ["version", "multiscales", "plate", "well", "labels"];
     let is_ome = names.iter().any(|name| ome.get(name).is_some());
     let version = ome.get("version").filter(|_| is_ome);
-    // Some writers leave out the version in groups of labels and wells. Readers do not need it there.
+    // Groups of labels and wells may lack the version, because readers do not need it there and some writers leave it
+    // out.
     let needs_version = ["multiscales", "plate"]
         .iter()
         .any(|name| ome.get(name).is_some());
@@ -440,7 +442,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     } else {
         let version = version?;
         let first = version.as_str().and_then(|version| {
-            // In a pre-release, letters follow the numbers: 0.6.dev3, 0.6rc0.
+            // In the version of a pre-release, letters follow the numbers: 0.6.dev3, 0.6rc0.
             let mut numbers = version.split(['.', '-']).map(|part| {
                 let end = part.find(|letter: char| !letter.is_ascii_digit());
                 part.get(..end.unwrap_or(part.len()))?.parse::<u32>().ok()

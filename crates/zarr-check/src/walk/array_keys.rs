@@ -1,7 +1,7 @@
-//! Checks the keys below an array: chunks of its grid, and foreign keys.
+//! Checks the keys below an array: whether they are chunks of its grid, or do not belong to the array.
 //!
 //! The sizes of chunks come from listings. Few chunks are read: the indexes of local shards, and the first bytes of at
-//! most `MAX_INSPECTED` chunks, which are decoded if they look foreign.
+//! most `MAX_INSPECTED` chunks. A chunk is only decoded if its first bytes are those of another format.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use zarr_format::model::{Array, KeyScheme, parse_index};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::{Key, Meta};
 
-/// Totals of the stored chunks of an array.
+/// The number and size of the stored chunks of an array.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChunkStats {
     /// The number of stored chunks.
@@ -32,53 +32,53 @@ pub(crate) struct ChunkStats {
     pub(crate) measured: u64,
     /// The total bytes of the chunks whose size is known.
     pub(crate) bytes: u64,
-    /// The number of chunks whose key has `/` although the metadata state no separator.
+    /// The number of chunks whose key has the separator `/` although the metadata state no separator.
     pub(crate) with_other_separator: u64,
 }
 
-/// Keys that would be chunk keys if the metadata stated another encoding.
+/// Keys that would be chunk keys of the array if its metadata stated another chunk key encoding.
 struct MisnamedKeys {
     count: u64,
-    /// The encoding in which they would be chunk keys.
+    /// The chunk key encoding that the keys have.
     form: KeyForm,
     first: Key,
 }
 
-/// The result of checking the keys of an array.
+/// The stored chunks and documents of an array, and the findings about its keys.
 pub(crate) struct CheckedKeys {
     pub(crate) stats: ChunkStats,
     pub(crate) findings: NodeFindings,
-    /// The stored documents, with their sizes if the listing had them.
+    /// The keys of the stored metadata documents, with their sizes if the listing had them.
     pub(crate) documents: Vec<(Key, Option<u64>)>,
 }
 
-/// Checks the keys of one array as they are visited.
+/// The state of a check of one array's keys, to which the visited keys are passed.
 pub(crate) struct ArrayKeys<'a> {
     context: &'a CheckContext,
     array: &'a OpenArray,
     places: ChunkPlaces<'a>,
-    /// All keys below this folder belong to the array.
+    /// The folder that contains all keys of the array, and no keys of other nodes.
     folder: &'a Key,
-    /// The folder of the array's documents. `None` if they are not in `folder`, as in a draft.
+    /// The folder of the array's metadata documents, or `None` if they are not in `folder`, as in a Zarr v3 draft.
     documents: Option<&'a Key>,
-    /// The documents stored in that folder, with their sizes if the listing had them.
+    /// The keys of the metadata documents in that folder, with their sizes if the listing had them.
     stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
     misnamed: Option<MisnamedKeys>,
-    /// The last folder that was found to belong to no node. It has a finding, so the keys below it get none of their
-    /// own.
+    /// The last folder that belongs to no node. The finding about the folder covers all keys below it.
     foreign: Option<Key>,
-    /// The number of chunks whose first bytes may still be read to recognize foreign bytes.
+    /// The number of chunks whose first bytes may still be read to recognize other formats.
     inspections_left: u32,
     findings: NodeFindings,
 }
 
-/// Maximum number of chunks of an array whose first bytes are read if not all chunks are decoded. If a git-lfs pointer
-/// or an HTML page from a server replaced a chunk, it usually replaced all of them.
+/// Maximum number of chunks of an array whose first bytes are read if not all chunks are decoded. A few suffice,
+/// because git-lfs pointers or HTML pages of a server usually replace all chunks of an array.
 pub(crate) const MAX_INSPECTED: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
-    /// Checks all keys below `folder`. `documents` is the folder of the array's documents, if that is the same one.
+    /// Checks all keys of the array, which are below `folder`. `documents` is the folder of the array's metadata
+    /// documents, or `None` if the two folders differ.
     pub(crate) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
@@ -111,7 +111,7 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Checks an entry. If the entry is a folder, returns whether the entries in it are to be visited.
+    /// Checks the key of an entry. Returns whether the entries of a folder are to be visited.
     fn visit(&mut self, entry: StoredEntry) -> bool {
         self.context.progress.add_key();
         match entry {
@@ -157,8 +157,7 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Whether the entries in a folder are visited. They are not if the folder itself has a finding that explains all
-    /// of them.
+    /// Whether the entries of a folder are visited. They are not if a finding about the folder already explains them.
     fn enters(&mut self, key: &Key) -> bool {
         if let Some(finding) = leftover(key) {
             self.findings.add(finding);
@@ -190,7 +189,7 @@ impl<'a> ArrayKeys<'a> {
         foreign.is_some_and(|foreign| key.below(foreign).is_some())
     }
 
-    /// Checks a stored chunk: its size must be possible, and if it is a shard, its index must be valid.
+    /// Checks that the size of a stored chunk is possible and, if the chunk is a shard, that its index is valid.
     fn chunk(&mut self, key: &Key, indices: &[u64], meta: Option<&Meta>) {
         let Some(size) = self.context.size_of(key, meta) else {
             return;
@@ -218,7 +217,7 @@ impl<'a> ArrayKeys<'a> {
             };
             self.findings.add(finding.with_section(spec.chunks()));
         } else if self.context.is_remote || self.context.data {
-            // In a remote store, chunks are only read if all of them are decoded, which is done later.
+            // A remote chunk is not read here. If all chunks are to be decoded, it is read later.
         } else if !pipeline.shards().is_empty() {
             shards::check_index(self.context, &pipeline, &chunk, size, &mut self.findings);
         } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
@@ -233,8 +232,8 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Returns what foreign bytes are in the place of a chunk, or `None` if there are none. Reads only the first chunks
-    /// of an array, since usually all are alike.
+    /// Returns the other format that the bytes of a chunk have, or `None` if they may be a chunk. Only the first chunks
+    /// of an array are read, since all usually have the same format.
     fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
         self.inspections_left = self.inspections_left.checked_sub(1)?;
         let head = self.context.read_head(chunk.key, size)?;
@@ -258,7 +257,7 @@ impl<'a> ArrayKeys<'a> {
         self.findings.add(finding.with_section(section));
     }
 
-    /// Reports a key that is not a chunk of the array: it may belong to a node below the array, or to no node.
+    /// Reports a key that is not a chunk of the array. The key may belong to a node below the array, or to no node.
     fn foreign_key(&mut self, key: &Key) {
         let within = key.below(self.folder).unwrap_or_default();
         let mut names = within.names();
@@ -290,13 +289,13 @@ impl<'a> ArrayKeys<'a> {
         self.foreign = Some(top);
     }
 
-    /// Whether a folder is named `C` although the keys of chunks have `c`.
+    /// Whether a folder has the name `C`, while the chunk keys of the array begin with `c`.
     fn is_miscased(&self, name: &[u8]) -> bool {
         let form = &self.places.form;
         form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
     }
 
-    /// Reports chunk keys with `/` if `.zarray` states no separator.
+    /// Reports chunk keys with the separator `/` if `.zarray` states no separator.
     fn check_separators(&mut self) {
         let (other, all) = (self.stats.with_other_separator, self.stats.count);
         if other == 0 {
@@ -316,7 +315,7 @@ impl<'a> ArrayKeys<'a> {
         });
     }
 
-    /// Records a key that would be a chunk key in another encoding.
+    /// Counts a key that would be a chunk key in another chunk key encoding.
     fn misnamed(&mut self, key: &Key, form: KeyForm) {
         let misnamed = self.misnamed.get_or_insert_with(|| MisnamedKeys {
             count: 0,
@@ -326,7 +325,8 @@ impl<'a> ArrayKeys<'a> {
         misnamed.count += 1;
     }
 
-    /// Reports in one finding all keys that would be chunk keys in another encoding. No reader finds these chunks.
+    /// Reports, as one finding, the keys that are chunk keys in another encoding than the metadata state. Readers do
+    /// not find chunks with such keys.
     fn check_misnamed(&mut self) {
         let Some(MisnamedKeys { count, form, first }) = self.misnamed.take() else {
             return;
@@ -356,8 +356,8 @@ impl<'a> ArrayKeys<'a> {
     }
 }
 
-/// Returns the code for a chunk that is too short or too long, if its size alone shows this. `needed` is the length
-/// that all chunks have, if it is fixed.
+/// Returns the fault code for a chunk whose size is impossible, or `None`. `needed` is the stored length of all chunks,
+/// if it is fixed.
 fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
     match needed {
         Some(needed) if size != needed => Some("chunk-length"),
@@ -365,7 +365,7 @@ fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
     }
 }
 
-/// Reports a chunk of a wrong length.
+/// Reports a chunk whose stored length is impossible.
 fn wrong_length(
     code: &'static str,
     chunk: &ChunkPart<'_>,
@@ -379,7 +379,7 @@ fn wrong_length(
     Finding::error(code, chunk.key, message).with_remedy(Remedy::CopyAgain)
 }
 
-/// An encoding of chunk keys, as Zarr v3 names it: `default` has `c` before the indices, `v2` has no prefix.
+/// A chunk key encoding of Zarr v3. `default` has the prefix `c` before the indices, `v2` has no prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyForm {
     pub(crate) has_c: bool,
@@ -393,28 +393,28 @@ impl fmt::Display for KeyForm {
     }
 }
 
-/// The relation of a key to an array.
+/// How a key is related to the chunks of an array.
 pub(crate) enum ChunkPlace {
-    /// The key of a chunk in the grid, and whether it has a separator that the metadata do not state.
+    /// The key of a chunk in the grid. The flag is true if the key has a separator that the metadata do not state.
     Chunk(Coordinates, bool),
-    /// The key of a chunk outside the grid.
+    /// A chunk key whose indices are outside the array's grid.
     Outside(Coordinates),
-    /// A key that would be a chunk key in this encoding.
+    /// A key that would be a chunk key in the given chunk key encoding, which the metadata do not state.
     Misnamed(KeyForm),
-    /// The folder of the chunks, or a folder above it.
+    /// The folder that contains the array's chunks, or a folder above it.
     Ancestor,
     /// A key that does not belong to the array.
     Other,
 }
 
-/// The keys that the chunks of an array have.
+/// The chunk keys that an array may have, by which other keys are recognized.
 pub(crate) struct ChunkPlaces<'a> {
     pub(crate) keys: &'a KeyScheme,
-    /// The grid, or `None` if the chunks cannot be numbered.
+    /// The chunk grid, or `None` if it has too many chunks to number them.
     pub(crate) grid: Option<&'a Grid>,
-    /// The encoding of chunk keys that the metadata state.
+    /// The chunk key encoding in the array's metadata.
     pub(crate) form: KeyForm,
-    /// The prefix that chunk keys of Zarr v3 have in both encodings; `None` in dialects other than v2 and v3.
+    /// The prefix that chunk keys have in both encodings of Zarr v3, or `None` in dialects other than v2 and v3.
     base: Option<Vec<u8>>,
     rank: usize,
 }
@@ -440,7 +440,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Returns how a key relates to the array.
+    /// Returns how a key is related to the chunks of the array.
     pub(crate) fn of(&self, key: &Key) -> ChunkPlace {
         let path = key.as_bytes();
         if self.rank == 0 {
@@ -467,7 +467,7 @@ impl<'a> ChunkPlaces<'a> {
         self.misnamed_or_other(path)
     }
 
-    /// Returns how a key relates to the array if it does not have the stated encoding.
+    /// Returns how a key is related to the array if it is no chunk key in the encoding of the metadata.
     fn misnamed_or_other(&self, path: &[u8]) -> ChunkPlace {
         let with_separator = |separator| KeyForm {
             separator,
@@ -480,7 +480,8 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// If the key would be a chunk key in the other encoding of Zarr v3, returns this encoding.
+    /// Returns the other chunk key encoding of Zarr v3 (with or without the prefix `c`) if the key is a chunk key in
+    /// it.
     fn other_encoding_of(&self, path: &[u8]) -> Option<KeyForm> {
         let has_c = !self.form.has_c;
         let within = str::from_utf8(path.strip_prefix(self.base.as_ref()?.as_slice())?).ok()?;
@@ -501,17 +502,17 @@ impl<'a> ChunkPlaces<'a> {
         ['/', '.'].into_iter().find_map(form)
     }
 
-    /// Whether a text consists of the indices of a chunk with this separator. The chunk may be outside the grid.
+    /// Whether a text consists of chunk indices with the given separator. The chunk may be outside the grid.
     fn are_indices(&self, text: &str, separator: char) -> bool {
         let numbers: Option<Vec<u64>> = text.split(separator).map(parse_index).collect();
         numbers.is_some_and(|numbers| numbers.len() == self.rank)
     }
 
-    /// If the key would be a chunk key with the other separator, returns this separator.
+    /// Returns the separator that the metadata do not state if the key is a chunk key with it.
     fn other_separator_of(&self, path: &[u8]) -> Option<char> {
         let stated = self.keys.separator;
         let other = if stated == '/' { '.' } else { '/' };
-        // In the default encoding of v3 the separator also stands before the first index.
+        // In the encoding `default` of Zarr v3, the separator also stands before the first index.
         let swapped = self.keys.prefix.strip_suffix(stated.to_string().as_bytes());
         let swapped = swapped.map(|start| [start, other.to_string().as_bytes()].concat());
         let prefixes = [Some(self.keys.prefix.clone()), swapped];
@@ -530,7 +531,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Returns `Ancestor` for the folder of the chunks and the folders above it, else `Other`.
+    /// Returns `Ancestor` for the folder of the array's chunks and the folders above it, or else `Other`.
     fn ancestor_or_other(&self, path: &[u8]) -> ChunkPlace {
         let scalars = self.keys.scalar_keys.iter().map(Vec::as_slice);
         let leads = |to: &[u8]| {

@@ -1,7 +1,7 @@
 //! Decodes every stored chunk, within the memory budget.
 //!
-//! The thread that checked an array lists its chunks, and all threads take chunks from the queue. So many arrays of one
-//! chunk are read as fast as one array of many chunks. Decoded elements are dropped at once.
+//! The thread that checked an array lists its chunks, and all threads decode chunks from one queue. So many arrays of
+//! one chunk are read as fast as one array of many chunks. Decoded elements are dropped at once.
 
 use std::iter;
 use std::sync::Arc;
@@ -27,14 +27,15 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// An array whose chunks are being decoded. Each task has a reference, and the last one finishes the node.
+/// An array whose chunks are being decoded. Each task on a chunk has a reference, and the last task to end finishes the
+/// node.
 pub(crate) struct ArrayData {
     array: Arc<OpenArray>,
-    /// The folder in which its chunks are.
+    /// The folder of the array's chunks.
     folder: Key,
     findings: Mutex<NodeFindings>,
     node: CheckedNode,
-    /// The ticket of the node, which stands for its place in the order of nodes.
+    /// The position of the node in the order in which nodes are reported.
     ticket: Ticket,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct ChunkTask {
 }
 
 impl ChunkTask {
-    /// Decodes the chunk, and adds the findings to those of its array.
+    /// Decodes the chunk, and adds the findings about it to those about its array.
     pub(crate) fn check(&self, context: &CheckContext) {
         let chunk = StoredChunk {
             array: &self.of.array,
@@ -63,7 +64,6 @@ impl ChunkTask {
 }
 
 impl ArrayData {
-    /// Creates the data of an array before its first chunk is decoded.
     pub(crate) fn new(
         array: Arc<OpenArray>,
         folder: Key,
@@ -79,13 +79,13 @@ impl ArrayData {
         }
     }
 
-    /// Returns the node and its ticket. The findings about chunks are added to those of the node.
+    /// Returns the node, now with the findings about its chunks, and the ticket of the node.
     pub(crate) fn into_node(mut self) -> (Ticket, CheckedNode) {
         self.node.findings.merge(self.findings.into_inner());
         (self.ticket, self.node)
     }
 
-    /// Lists the chunks of the array and passes each to `queue`.
+    /// Lists the chunks of the array, and passes a task for each chunk to `queue`.
     pub(crate) fn list_chunks(
         self: &Arc<Self>,
         context: &CheckContext,
@@ -117,7 +117,7 @@ impl ArrayData {
             _ => false,
         });
         if let Err(error) = listed {
-            // If the listing fails, the chunks after this point were not decoded, so they must not count as correct.
+            // A failed listing leaves chunks that were not decoded, so the array must not pass the check.
             self.findings
                 .lock()
                 .add(folder_unlisted(&self.folder, &error));
@@ -130,12 +130,12 @@ pub(crate) struct StoredChunk<'a> {
     pub(crate) array: &'a OpenArray,
     pub(crate) key: &'a Key,
     pub(crate) indices: &'a [u64],
-    /// Its length in bytes, if the listing had it.
+    /// The stored length in bytes, if a listing had it.
     pub(crate) size: Option<u64>,
 }
 
 impl<'a> StoredChunk<'a> {
-    /// Returns a part of the chunk, as findings name it. With an empty name, it is the whole chunk.
+    /// Returns the part of the chunk that has the given name in findings. An empty name stands for the whole chunk.
     fn part(&self, part: &'a str) -> ChunkPart<'a> {
         ChunkPart {
             key: self.key,
@@ -144,7 +144,8 @@ impl<'a> StoredChunk<'a> {
         }
     }
 
-    /// Reads and decodes a chunk, and adds the findings. Returns its stored length in bytes, or 0 if decoding failed.
+    /// Decodes a chunk, and adds the findings about it. Returns its stored length in bytes, or 0 if it cannot be
+    /// decoded.
     pub(crate) fn check(&self, context: &CheckContext, findings: &mut NodeFindings) -> u64 {
         match self.decode(context, findings) {
             Ok(bytes) => bytes,
@@ -170,7 +171,7 @@ impl<'a> StoredChunk<'a> {
             .is_some_and(|length| length != size)
             || size == 0;
         if is_wrong_length && self.size.is_some() {
-            // The check of keys has already reported the wrong length.
+            // The wrong length was already reported when the keys of the array were checked.
             return Ok(size);
         }
         if pipeline.shards().is_empty() {
@@ -223,8 +224,8 @@ impl<'a> StoredChunk<'a> {
         Ok(())
     }
 
-    /// Fails if a chunk is longer than its codecs can make it. The error is `Corrupt`, or `TooLarge` if elements of
-    /// variable length might make the chunk longer than the limit.
+    /// Fails if a chunk is longer than its codecs can make it: with `TooLarge` if its elements have variable length and
+    /// may exceed the limit, or else with `Corrupt`.
     fn check_bound(&self, size: u64, pipeline: &Pipeline) -> Result<()> {
         let (key, bound) = (self.key, pipeline.stored_bound());
         if size <= bound {
@@ -238,7 +239,7 @@ impl<'a> StoredChunk<'a> {
         Err(Error::corrupt(key, why))
     }
 
-    /// Decodes a chunk. Returns findings about faults that do not keep the codecs from decoding.
+    /// Decodes a chunk. Returns findings about faults in the encoding that readers tolerate.
     fn decode_all(
         &self,
         pipeline: &Pipeline,
@@ -251,7 +252,7 @@ impl<'a> StoredChunk<'a> {
         Ok(self.lenient_findings(&lenient))
     }
 
-    /// Returns findings about the faults that the codecs tolerated while they decoded a chunk.
+    /// Returns findings about the faults that codecs tolerated in a chunk.
     fn lenient_findings(&self, lenient: &Leniency) -> impl Iterator<Item = Finding> + use<> {
         let spec = Spec::of(Some(self.array.array().dialect));
         let findings = trailing(self.key, lenient)
@@ -260,8 +261,7 @@ impl<'a> StoredChunk<'a> {
         findings.map(move |finding| finding.with_section(spec.chunks()))
     }
 
-    /// Reports an N5 block that is too small for the elements inside the dataset. Elements outside the dataset may be
-    /// missing.
+    /// Reports an N5 block that lacks elements inside the dataset. Elements outside the dataset may be missing.
     fn small_n5_block(&self, lenient: &Leniency) -> Option<Finding> {
         let stored = lenient.block.as_ref()?;
         let array = self.array.array();
@@ -281,7 +281,7 @@ impl<'a> StoredChunk<'a> {
     }
 }
 
-/// Reports bytes that follow the encoded data.
+/// Reports bytes that follow the encoded data of a chunk.
 fn trailing(key: &Key, lenient: &Leniency) -> impl Iterator<Item = Finding> + use<> {
     let follow = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
@@ -294,7 +294,7 @@ fn trailing(key: &Key, lenient: &Leniency) -> impl Iterator<Item = Finding> + us
     bytes.into_iter().chain(follow(lenient.padding, "zero"))
 }
 
-/// Reports a stream in the wrapper of another codec than the metadata state. Not all readers recognize such a stream.
+/// Reports a chunk that another codec compressed than the metadata state, which not all readers accept.
 fn other_codec(key: &Key, lenient: &Leniency) -> Option<Finding> {
     let (stated, other) = lenient.wrapper?;
     let message = format!("the chunk is a {other} stream, but the metadata name {stated}");
@@ -305,7 +305,7 @@ fn other_codec(key: &Key, lenient: &Leniency) -> Option<Finding> {
     })
 }
 
-/// Fails with `Corrupt` if an element of decoded text contains a number that is not a code point.
+/// Fails with `Corrupt` if a character of a fixed-length text is not a Unicode code point.
 fn check_text(data_type: &DataType, elements: &[u8]) -> Result<()> {
     match data_type {
         DataType::FixedText(_) => check_words(elements),
@@ -342,7 +342,7 @@ fn check_fields(fields: &[Field], element: &[u8]) -> Result<()> {
 fn check_words(elements: &[u8]) -> Result<()> {
     let words = elements.as_chunks::<4>().0.iter();
     let mut words = words.map(|word| u32::from_le_bytes(*word));
-    // Surrogates are allowed: numpy accepts them as text.
+    // Surrogates are accepted, because numpy accepts them as text.
     match words.find(|word| *word > u32::from(char::MAX)) {
         None => Ok(()),
         Some(word) => {

@@ -13,7 +13,7 @@ use zarr_format::error::Result;
 use zarr_format::model::document::ZARR_JSON;
 use zarrfs_store::Key;
 
-/// What the document tree has of a child: its documents, and whether it has a folder.
+/// The documents of a child node in the document tree of a draft, and whether the child has a folder there.
 #[derive(Default)]
 struct NamedChild {
     array: Option<Key>,
@@ -22,7 +22,7 @@ struct NamedChild {
     is_link: bool,
 }
 
-/// Returns the children of a group. Reports names in the folders of the group that belong to no node.
+/// Returns the children of a group in a Zarr v3 draft. Reports names in the group's folders that belong to no node.
 pub(crate) fn children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -48,7 +48,7 @@ pub(crate) fn children(
     Ok(children.collect())
 }
 
-/// Returns the children that have a document or a folder in the group's folder of the document tree.
+/// Returns the children of a group that have a metadata document or a folder in the draft's document tree.
 fn named_children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -85,12 +85,12 @@ fn named_children(
     Ok(named)
 }
 
-/// Returns the key of the consolidated metadata, if the draft defines them.
+/// Returns the key of the draft's consolidated metadata, or nothing if the draft does not define them.
 fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
     Ok(entry.consolidated()?.into_iter().collect())
 }
 
-/// Reports a child with documents of both an array and a group, and an array with nodes below it.
+/// Reports a node with metadata documents of both an array and a group, and an array with nodes below it.
 fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
@@ -106,7 +106,7 @@ fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     findings
 }
 
-/// Checks the folder of a group in the tree of chunks. It may only contain folders of children.
+/// Checks a group's folder in the draft's tree of chunks, which may only contain folders of child nodes.
 fn check_data(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -133,7 +133,8 @@ fn orphan_folder(key: &Key, why: &str) -> Finding {
     Finding::warning("orphan-folder", key, format!("stray directory: {why}"))
 }
 
-/// Checks the folder of the entry point, which is the root of the draft, and the folders from there to the two trees.
+/// Checks the folder of a draft's entry point, which is the root, and the folders from the root to the trees of
+/// documents and of chunks.
 fn check_top(
     context: &CheckContext,
     entry: &EntryPoint,

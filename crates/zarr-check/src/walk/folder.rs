@@ -1,10 +1,10 @@
 //! Visits the entries of folders, and reads the folders of groups.
 //!
-//! If the store supports it, one flat listing has all keys below a folder. Otherwise each folder is listed by itself.
-//! Only the listings in progress are in memory.
+//! If the store supports it, one flat listing returns all keys below a folder. Otherwise, each folder is listed by
+//! itself. Only the listings in progress are in memory.
 //!
-//! A local store hides some files (its temporary files, pipes) and follows symbolic links. Since these faults are
-//! invisible through the store, they are found here on the disk and reported.
+//! A local store hides some files (its temporary files, pipes) and follows symbolic links. These faults are invisible
+//! through the store, so they are searched on the disk.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,25 +30,25 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
 
-/// An entry under a key.
+/// A key in the listing of a folder, and the kind of file that has the key.
 pub(crate) enum StoredEntry {
-    /// An object, with its metadata if the listing has them.
+    /// An object, with its size and version if the listing has them.
     Object(Key, Option<Meta>),
-    /// A folder. The visitor decides whether the entries in it are visited.
+    /// A folder. The function that visits it decides whether the entries of the folder are visited.
     Folder(Key),
     /// A folder without entries.
     EmptyFolder(Key),
-    /// A symbolic link to a folder of the store. The entries behind it are not visited.
+    /// A symbolic link to a folder of the store. The entries of the target are not visited.
     FolderLink(Key),
     /// A symbolic link that cannot be followed, and the reason.
     BrokenLink(Key, Error),
-    /// A file that the store hides, and its kind.
+    /// A file that the local store hides from its listings, and the kind of file.
     Hidden(Key, &'static str),
     /// A folder that cannot be listed, and the reason.
     Unlisted(Key, Error),
 }
 
-/// Visits all entries below a folder. If an earlier listing has them, makes no request.
+/// Visits all entries below a folder. Makes no request if an earlier listing has the entries.
 pub(crate) fn visit_below(
     context: &CheckContext,
     folder: &Key,
@@ -101,8 +101,8 @@ pub(crate) fn visit_folder(
     Ok(())
 }
 
-/// Visits the entries below a folder, one folder after the other. Visits those in a folder only if the visitor returned
-/// true for it.
+/// Visits the entries below a folder by listing one folder after the other. The entries of a folder are only visited if
+/// `visit` returned true for the folder.
 fn visit_folders(
     store: &dyn Store,
     top: &Key,
@@ -126,7 +126,7 @@ fn visit_folders(
             Some(entry) => visit(entry),
             None => false,
         };
-        // Folders of chunks are never that deep.
+        // Folders of chunks are nested less than 100 deep, so the limit only stops faulty stores.
         if enters && open.len() < 100 {
             enter(store, key, &mut open, visit);
         }
@@ -134,7 +134,7 @@ fn visit_folders(
     Ok(())
 }
 
-/// Starts to list a folder. If it is empty or cannot be listed, visits it as such an entry.
+/// Starts to list a folder. Visits the folder as an empty one, or as one that cannot be listed, if it is.
 fn enter(
     store: &dyn Store,
     key: Key,
@@ -159,7 +159,7 @@ fn enter(
     }
 }
 
-/// Visits the hidden files of a folder, and then starts to list it.
+/// Visits the files of a folder that the local store hides, and then starts to list the folder.
 fn open_folder(
     store: &dyn Store,
     key: &Key,
@@ -171,7 +171,7 @@ fn open_folder(
     store.list(&UNLIMITED, key)
 }
 
-/// Returns the entry with a name. A symbolic link is resolved as the store does it.
+/// Returns the entry for a name in a listing. For a symbolic link, returns an entry for the target.
 fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     match name.kind {
         EntryKind::File => Some(StoredEntry::Object(key, name.meta)),
@@ -180,7 +180,7 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     }
 }
 
-/// Returns the entry for a symbolic link: what is behind it.
+/// Returns the entry for a symbolic link, which tells whether the target is an object, a folder or missing.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
     match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),
@@ -189,19 +189,19 @@ fn link(store: &dyn Store, key: Key) -> StoredEntry {
     }
 }
 
-/// Returns the path of a key in a local store.
+/// Returns the path of the file that has a key, or `None` if the store is not local.
 fn local_path(store: &dyn Store, key: &Key) -> Option<PathBuf> {
     let folder = store.info().folder.as_ref()?;
     Some(folder.join(OsStr::from_bytes(key.as_bytes())))
 }
 
-/// Whether a folder of a local store is a symbolic link. The store follows it, so its listings do not show that.
+/// Whether a folder of a local store is a symbolic link, which listings do not show because the store follows it.
 fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     let meta = local_path(store, key).and_then(|path| fs::symlink_metadata(path).ok());
     meta.is_some_and(|meta| meta.is_symlink())
 }
 
-/// Whether a local symbolic link points to a file of git-annex whose content was not fetched.
+/// Whether a symbolic link in a local store points to a git-annex file whose content was not fetched.
 pub(crate) fn is_unfetched_annex_link(store: &dyn Store, key: &Key) -> bool {
     let is_of_annex = |target: &Path| {
         let mut parts = target.components().map(|part| part.as_os_str());
@@ -213,12 +213,12 @@ pub(crate) fn is_unfetched_annex_link(store: &dyn Store, key: &Key) -> bool {
     })
 }
 
-/// Returns the files in a local folder that the store hides. Only the first 2^20 names are inspected.
+/// Returns the files in a folder that the local store hides from its listings. Only the first 2^20 names are inspected.
 fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     let Some(path) = local_path(store, key) else {
         return Vec::new();
     };
-    // A link may lead out of the store, and nothing is inspected there.
+    // A symbolic link is not followed, because it may lead out of the store.
     let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
     let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
         return Vec::new();
@@ -237,7 +237,7 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     files
 }
 
-/// Returns what kind of file the store hides, or `None` if the store shows the file.
+/// Returns the kind of a file that the local store hides, or `None` if the store shows the file.
 fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     let kind = entry.file_type().ok()?;
     if local::is_reserved_name(entry.file_name().as_bytes()) {
@@ -253,30 +253,30 @@ fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     is_device.then_some("device")
 }
 
-/// Maximum number of children of a group that are checked. It is an error if a group has more.
+/// Maximum number of children of a group that are checked. A group with more children is an error.
 pub(crate) const MAX_CHILDREN: usize = 1_000_000;
 
 /// A child of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupChild {
     pub(crate) name: Vec<u8>,
-    /// Whether it is a symbolic link. On the way to a node, only one symbolic link is followed.
+    /// Whether the child is a symbolic link. Only one symbolic link is followed on the path to a node.
     pub(crate) is_link: bool,
 }
 
-/// The direct content of a folder.
+/// The entries directly in a folder.
 #[derive(Default)]
 pub(crate) struct FolderContent {
-    /// The objects that the caller asked for, such as documents.
+    /// The objects that `read` was asked for, such as metadata documents.
     pub(crate) objects: Vec<Key>,
-    /// Folders, sorted by name.
+    /// The folders in the folder, sorted by name.
     pub(crate) folders: Vec<GroupChild>,
     /// Whether the folder has no entries.
     pub(crate) is_empty: bool,
 }
 
 impl FolderContent {
-    /// Reads a folder. Objects for which `wanted` is false are reported as keys that belong to no node.
+    /// Lists a folder. Objects for which `wanted` returns false are reported as keys that belong to no node.
     pub(crate) fn read(
         context: &CheckContext,
         folder: &Key,
@@ -320,7 +320,7 @@ impl FolderContent {
         content
     }
 
-    /// Removes folders that have the name of a document, and reports them. Returns whether there are any.
+    /// Removes folders whose name is that of a metadata document, and reports them. Returns whether any were found.
     pub(crate) fn remove_documents(
         &mut self,
         group: &Key,
@@ -338,8 +338,8 @@ impl FolderContent {
         !named.is_empty()
     }
 
-    /// Removes names that look like chunks from the folder of a node that may be an array. Returns their number and the
-    /// first of them. A folder with such a name stays if it has a document, since then it is a node.
+    /// Removes names that look like chunks from the folder of a node that may be an array. Returns the number of these
+    /// names and the first one. A folder with a metadata document stays, because it is a node.
     pub(crate) fn remove_chunks(
         &mut self,
         context: &CheckContext,
@@ -366,15 +366,15 @@ impl FolderContent {
         Some((count + bare.len() as u64, first))
     }
 
-    /// Whether the folder has an object with this name, among those that were asked for.
+    /// Whether the folder has an object with the given name, among the objects that `read` was asked for.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut names = self.objects.iter().map(Key::name);
         names.any(|other| other == name.as_bytes())
     }
 }
 
-/// Whether a folder without a document contains chunks of an array and nothing that may be a node. That is so if
-/// folders named like indices lead to objects named like indices.
+/// Whether a folder without a metadata document contains chunks of an array and no node: folders whose names are
+/// indices, down to objects whose names are indices.
 pub(crate) fn has_only_chunks(context: &CheckContext, folder: &Key) -> bool {
     let mut folder = folder.clone();
     for _ in 0..=MAX_RANK {
@@ -398,8 +398,7 @@ pub(crate) fn has_only_chunks(context: &CheckContext, folder: &Key) -> bool {
     false
 }
 
-/// Removes the finding about a key that has the name of a document in the wrong case. Returns the key and the right
-/// name.
+/// Removes the finding about a metadata document whose name is in the wrong case. Returns its key and the right name.
 pub(crate) fn remove_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
     let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
     names.find_map(|name| {

@@ -1,9 +1,9 @@
 //! Walks through a hierarchy in parallel and reports findings in order.
 //!
-//! Each thread takes the next node or chunk when it is done with one, so that the allowed number of requests is always
-//! in flight. In memory are the names of the children of each group on the path to the present node, and a bounded
-//! number of finished nodes. So the memory of a check depends on the depth of the store and on its largest group, not
-//! on the number of nodes.
+//! A thread that finishes a node or chunk takes the next one at once, so that the allowed number of requests is always
+//! in flight. In memory are the child names of each group on the path to the current node, and a bounded number of
+//! finished nodes. So the memory of a check depends on the depth of the store and on its largest group, not on the
+//! number of nodes.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -34,21 +34,21 @@ pub(crate) mod node;
 pub(crate) mod shards;
 pub(crate) mod work_queue;
 
-/// Maximum depth of nodes that are checked.
+/// Maximum depth of the nodes that are checked.
 pub(crate) const MAX_DEPTH: usize = 1000;
 
-/// The result of a check.
+/// The numbers of nodes and findings of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckSummary {
-    /// The dialects of the nodes.
+    /// The dialects of the nodes that were checked, such as `v2`.
     pub dialects: BTreeSet<&'static str>,
-    /// The number of groups.
+    /// The number of groups that were checked.
     pub groups: u64,
-    /// The number of arrays.
+    /// The number of arrays that were checked.
     pub arrays: u64,
     /// The number of nodes that cannot be read.
     pub unreadable: u64,
-    /// The numbers of errors, of warnings and of pieces of advice.
+    /// The numbers of errors, of warnings and of advice, in this order.
     pub findings: [u64; 3],
     is_described: bool,
 }
@@ -76,7 +76,7 @@ impl CheckSummary {
     }
 }
 
-/// Checks a node and all nodes below it. Passes each finding to `report`, node by node.
+/// Checks a node and all nodes below it. Passes the findings to `report`, in the order of the hierarchy.
 pub fn check(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -110,7 +110,7 @@ pub fn check(
     reporter.end(context, start)
 }
 
-/// The state that the threads of a check share.
+/// The context and the queue that the threads of a check share.
 struct Worker<'a> {
     context: &'a CheckContext,
     start: &'a Arc<NodeEntry>,
@@ -118,7 +118,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Does tasks until the check has ended.
+    /// Checks nodes and chunks from the queue until the check has ended.
     fn run(&self) {
         let guard = AbortGuard(&self.queue);
         while let Some(work) = self.queue.wait_for_work() {
@@ -144,8 +144,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the result of checking a node. If it is an array and chunks are to be decoded, the node is finished after
-    /// that.
+    /// Finishes a node that was checked. If the node is an array whose chunks are to be decoded, queues its chunks
+    /// first, and the node is finished after the last chunk.
     fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {
@@ -166,7 +166,7 @@ impl Worker<'_> {
         self.release(task.of);
     }
 
-    /// Drops a reference to an array. With the last one, all chunks are decoded and the node is finished.
+    /// Drops a reference to an array whose chunks are decoded. The last reference finishes the array's node.
     fn release(&self, of: Arc<ArrayData>) {
         if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
             self.queue.finish(ticket, node);
@@ -174,7 +174,7 @@ impl Worker<'_> {
     }
 }
 
-/// Ends the check if the thread panics. Otherwise, the other threads would wait for its node forever.
+/// Ends the check if a thread panics. Otherwise, the other threads would wait forever for the node of that thread.
 struct AbortGuard<'a>(&'a WorkQueue);
 
 impl Drop for AbortGuard<'_> {
@@ -185,18 +185,17 @@ impl Drop for AbortGuard<'_> {
     }
 }
 
-/// Reports the findings in the order of the nodes.
+/// Reports the findings in the order of the nodes in the hierarchy.
 struct Reporter<'a> {
     summary: CheckSummary,
     siblings: SiblingArrays,
-    /// If not all chunks of an array are inspected, the maximum number of those that are.
+    /// The maximum number of chunks of an array that are inspected, or `None` if all chunks are.
     inspected: Option<u64>,
     report: &'a mut dyn FnMut(&Finding),
 }
 
 impl Reporter<'_> {
-    /// Reports each node when it is finished, until the check has ended. Also does the tasks if no thread could be
-    /// started.
+    /// Reports finished nodes until the check has ended. If no thread could be started, also checks the nodes.
     fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
         while !worker.queue.has_ended() {
             if let Some(node) = worker.queue.take_finished() {
@@ -253,7 +252,7 @@ impl Reporter<'_> {
     }
 }
 
-/// Whether a node without a document has the folders `meta` and `data`, as the root of a draft has them.
+/// Whether a node has the folders `meta` and `data`, as the root of a Zarr v3 draft has them, but no metadata document.
 fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     ["meta", "data"].into_iter().all(|name| {
         let folder = node.child(name.as_bytes());
@@ -262,7 +261,6 @@ fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     })
 }
 
-/// Checks a child of a group.
 fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
     let NextChild {
         group,
@@ -290,12 +288,12 @@ fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
     }
 }
 
-/// Whether listings are prefetched. This is useful in a store on a network, and possible if the store can list.
+/// Whether listings are prefetched, which saves time in a remote store that can list names.
 fn prefetches_listings(context: &CheckContext) -> bool {
     context.is_remote && context.store().info().lists
 }
 
-/// Prefetches the listings of all keys below some children of one group.
+/// Prefetches the listings of all keys below the given children of one group.
 fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
     for (top, folders) in folders_by_parent(nodes) {
         context
@@ -305,7 +303,7 @@ fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
     }
 }
 
-/// Returns the folders with the keys of some children of one group, by the folders above them.
+/// Returns the folders of the given children of one group, grouped by the folders that contain them.
 fn folders_by_parent(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
     let Some(first) = nodes.first() else {
         return Vec::new();
@@ -320,8 +318,8 @@ fn folders_by_parent(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
         .collect()
 }
 
-/// Returns the folders that contain the folders of a group's children. In a draft, these are one for documents and one
-/// for chunks.
+/// Returns the folders that contain the folders of a group's children. In a Zarr v3 draft, there are two: one for
+/// metadata documents and one for chunks.
 fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
     match group.entry_point() {
         None => Ok(vec![group.path.clone()]),
@@ -329,7 +327,7 @@ fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
     }
 }
 
-/// Returns advice if an archive of OME-Zarr does not have the layout that RFC-9 recommends.
+/// Returns advice if the layout of a zipped OME-Zarr (`.ozx`) is not the one that RFC-9 recommends.
 fn ozx_layout(context: &CheckContext, top: &Key) -> Option<Finding> {
     let layout = context.store().info().ozx_layout.as_ref()?;
     let mut differences = Vec::new();
@@ -357,8 +355,8 @@ fn ozx_layout(context: &CheckContext, top: &Key) -> Option<Finding> {
     Some(Finding::advice("ozx-layout", top, message).with_remedy(remedy))
 }
 
-/// Returns a finding for each entry at or below a node that the store hides. In a bucket, such entries are only known
-/// after a listing.
+/// Returns a finding for each entry at or below a node that the store hides. A bucket only knows its hidden entries
+/// after they were listed.
 fn hidden_entries(context: &CheckContext, top: &Key) -> Vec<Finding> {
     let entries = context.store().info().hidden_entries.all();
     let findings = entries.iter().filter_map(|entry| finding_of(entry, top));

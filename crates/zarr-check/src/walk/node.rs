@@ -35,7 +35,6 @@ use zarrfs_array::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Checks a node.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,
@@ -72,7 +71,7 @@ pub(crate) fn check(
     }
 }
 
-/// The check of one node.
+/// The state of the check of one node.
 struct NodeCheck<'a> {
     context: &'a CheckContext,
     entry: &'a Arc<NodeEntry>,
@@ -80,9 +79,9 @@ struct NodeCheck<'a> {
     scope: NodeScope,
     findings: NodeFindings,
     children: Vec<GroupChild>,
-    /// The keys of the stored documents, and the kind of each.
+    /// The keys of the node's stored metadata documents, and the kind of each document.
     documents: Vec<(Key, DocumentKind)>,
-    /// The sizes of an array's documents, if the listing had them.
+    /// The sizes of the node's metadata documents, if a listing had them.
     sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
     /// The number of stored chunks of the array.
@@ -102,7 +101,7 @@ impl NodeCheck<'_> {
         }
         self.check_documents();
         if self.findings.has_error_of("codecs") {
-            // The finding about the document already explains this one.
+            // A finding about the metadata document already explains why the codecs cannot be built.
             self.findings.take("codecs-impossible", &|_| true);
         }
         self.check_reading();
@@ -118,7 +117,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds the documents and children of a node whose documents are in its own folder, and checks the keys there.
+    /// Finds the metadata documents and children of a node in the node's own folder, and checks the keys there.
     fn read_node_folder(&mut self) -> Result<()> {
         let path = &self.entry.path;
         let keys = if !self.context.store().info().lists {
@@ -138,7 +137,7 @@ impl NodeCheck<'_> {
         let is_n5 = self.dialect == Some("n5");
         let has = |name: &str| keys.iter().any(|key| key.name() == name.as_bytes());
         let is_v2 = has(ZGROUP);
-        // If the folder has only `.zmetadata` and `.zattrs`, the attributes are those of the group that `.zmetadata`
+        // If a folder has only `.zmetadata` and `.zattrs`, the attributes belong to the group that `.zmetadata`
         // describes.
         let is_lone = has(ZMETADATA) && !is_v2 && !has(ZARRAY) && !has(ZARR_JSON);
         for key in keys {
@@ -155,8 +154,8 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Reports a node whose dialect differs from the dialect of the nearest group above that has a document. If the
-    /// node has documents of both dialects, nothing is reported.
+    /// Reports a node whose dialect differs from that of the nearest parent group with a metadata document. A node with
+    /// documents of both dialects is not reported.
     fn check_dialect(&mut self) {
         let (Some(own), Some(above)) = (self.entry.dialect(), self.scope.dialect) else {
             return;
@@ -169,7 +168,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Reports `.zmetadata` in a folder without a v2 document. The copies in it are compared nevertheless.
+    /// Reports `.zmetadata` in a folder without a Zarr v2 document. The consolidated metadata in it are checked
+    /// nevertheless.
     fn check_lone_copies(&mut self, copies: &Key) -> Result<()> {
         let path = &self.entry.path;
         if self.entry.is_array() || !matches!(self.entry.dialect(), None | Some("v2")) {
@@ -181,13 +181,14 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds the documents and children of a node of a draft, whose documents and chunks are in separate trees.
+    /// Finds the metadata documents and children of a node of a Zarr v3 draft, which has separate trees for documents
+    /// and chunks.
     fn read_draft(&mut self, draft: &EntryPoint) -> Result<()> {
         let path = &self.entry.path;
         let known = self.known_documents();
         for (role, key) in draft.documents(path)? {
-            // If the node comes from consolidated metadata, its stored documents are unknown. A missing document is
-            // skipped later, when it is read.
+            // For a node from consolidated metadata, it is unknown which documents are stored. All possible keys are
+            // added, and a missing document is skipped when it is read.
             if known.contains(&key) || self.entry.documents.is_none() {
                 self.documents
                     .push((key, DocumentKind::OfDraft(draft.name(), role)));
@@ -213,7 +214,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Returns the keys of the node's documents, as far as the hierarchy has read them.
+    /// Returns the keys of the node's metadata documents that were read when the node was looked up.
     fn known_documents(&self) -> Vec<Key> {
         let read = self.entry.documents.as_deref().unwrap_or_default();
         let broken = self
@@ -226,7 +227,7 @@ impl NodeCheck<'_> {
             .collect()
     }
 
-    /// Checks the keys of an array. Returns the keys of its documents.
+    /// Checks the keys of an array. Returns the keys of its metadata documents.
     fn check_array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
         let keys = ArrayKeys::check(self.context, &open, folder, documents);
@@ -250,7 +251,7 @@ impl NodeCheck<'_> {
         Ok(keys.documents.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Checks the folder of a group. Returns the keys of its documents.
+    /// Checks the keys in the folder of a group. Returns the keys of its metadata documents.
     fn check_group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
@@ -270,7 +271,7 @@ impl NodeCheck<'_> {
             && let Some(finding) = self.undescribed(&mut content, &mut findings)
         {
             self.findings.add(finding);
-            // `.zattrs` belongs to the node whose document is missing.
+            // `.zattrs` belongs to the node whose metadata document is missing.
             content
                 .objects
                 .retain(|key| key.name() != ZATTRS.as_bytes());
@@ -281,8 +282,8 @@ impl NodeCheck<'_> {
         content.objects
     }
 
-    /// Returns the finding about a folder without a document. The document has a wrong name, was lost, or was never
-    /// written.
+    /// Returns the finding about a folder without a metadata document: the document has a wrong name, was lost, or was
+    /// never written.
     fn undescribed(
         &self,
         content: &mut FolderContent,
@@ -318,7 +319,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// If a remote v2 hierarchy has no consolidated metadata, advises to add them.
+    /// Advises to consolidate the metadata of a remote Zarr v2 hierarchy that has no consolidated metadata.
     fn advise_copies(&mut self, has_copies: bool, children: usize) {
         let is_top = self.scope.depth == 1 && self.entry.dialect() == Some("v2");
         if is_top && !has_copies && children > 1 && self.context.is_remote {
@@ -332,7 +333,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Finds the documents and children of a node in a store that cannot list keys, by asking for each document.
+    /// Finds the metadata documents and children of a node in a store that cannot list keys, by requesting each
+    /// possible document.
     fn probe_documents(&mut self) -> Result<Vec<Key>> {
         if self.scope.depth == 1 {
             self.findings.add(store_unlisted(&self.entry.path));
@@ -368,7 +370,7 @@ impl NodeCheck<'_> {
         Ok(stored)
     }
 
-    /// Adds the children that are known without a listing, such as those in consolidated metadata.
+    /// Adds the children of a node that are known without a listing, such as those in consolidated metadata.
     fn known_children(&mut self) -> Result<()> {
         let mut listing = self
             .context
@@ -383,8 +385,8 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Checks each document of the node. Also checks the consolidated metadata in it, and whether the consolidated
-    /// metadata of groups above have a copy of it.
+    /// Checks the node's metadata documents, the consolidated metadata in them, and the copies of the documents in the
+    /// consolidated metadata of parent groups.
     fn check_documents(&mut self) {
         for (key, kind) in self.documents.clone() {
             let (bytes, _reservation) =
@@ -405,8 +407,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Reports consolidated metadata that should have a copy of a document but have none. A document that is no JSON
-    /// object cannot have a copy, and attributes without members need none.
+    /// Reports a metadata document that is missing from consolidated metadata. They cannot contain a document that is
+    /// no JSON object, and need not contain empty attributes.
     fn check_copied(&mut self, key: &Key, bytes: &[u8]) {
         let top = self.entry.entry_point().map(|draft| draft.top());
         let copies = self.scope.copies.iter();
@@ -419,7 +421,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Checks the consolidated metadata that belong to a group. `key` is the group's document, and may contain them.
+    /// Checks the consolidated metadata of a group, which may be in the group's document `key`.
     fn check_own_copies(&mut self, key: &Key, bytes: &[u8]) {
         let path = self.entry.path.clone();
         if self.entry.is_array() || self.entry.entry_point().is_some() {
@@ -439,7 +441,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Checks the document that holds consolidated metadata, if it exists.
+    /// Checks the document that contains consolidated metadata, if the document exists.
     fn check_copies(&mut self, holder: ConsolidatedDocument) {
         let key = holder.key();
         let (bytes, _reservation) = match self.context.document(key, None) {
@@ -457,8 +459,8 @@ impl NodeCheck<'_> {
         self.scope.copies.extend(copies);
     }
 
-    /// Checks attributes that have a meaning by convention: those of xarray at arrays, and those of OME-Zarr and
-    /// anndata at groups.
+    /// Checks the attributes that conventions define: those of xarray in arrays, and those of OME-Zarr and AnnData in
+    /// groups.
     fn check_attributes(&mut self) {
         let (context, entry) = (self.context, self.entry);
         match entry.node() {
@@ -503,57 +505,57 @@ impl NodeCheck<'_> {
     }
 }
 
-/// Whether a document is an object without members.
+/// Whether a metadata document is a JSON object without members.
 fn is_empty(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(json_text::is_empty)
 }
 
-/// Whether a document is a JSON object. If it is not, `check_document` reports that.
+/// Whether a metadata document is a JSON object.
 fn is_object(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(|text| visit_members(text, &mut |_, _| {}).is_ok())
 }
 
-/// What a node inherits from the groups above it.
+/// The information that a node inherits from its parent groups.
 #[derive(Clone, Default)]
 pub(crate) struct NodeScope {
-    /// The dialect of the nearest group above that has a document.
+    /// The dialect of the nearest parent group that has a metadata document.
     pub(crate) dialect: Option<&'static str>,
-    /// The consolidated metadata of groups above that should have copies of the node's documents.
+    /// The keys in the consolidated metadata of parent groups, which should include the node's metadata documents.
     pub(crate) copies: Vec<Arc<CopiedKeys>>,
-    /// Whether a symbolic link was followed on the way to the node.
+    /// Whether the path to the node contains a symbolic link.
     pub(crate) is_behind_link: bool,
-    /// The number of ancestors.
+    /// The number of parent groups.
     pub(crate) depth: usize,
 }
 
-/// A child of a group that waits to be checked.
+/// A child of a group that is still to be checked.
 pub(crate) struct NextChild {
     pub(crate) group: Arc<NodeEntry>,
     pub(crate) scope: NodeScope,
     pub(crate) child: GroupChild,
 }
 
-/// A node that was checked.
+/// The result of checking one node.
 pub(crate) struct CheckedNode {
     pub(crate) path: Key,
     pub(crate) entry: Option<Arc<NodeEntry>>,
     pub(crate) findings: NodeFindings,
-    /// The children, sorted by name. They are moved to the queue when the node is finished.
+    /// The node's children, sorted by name. They are moved to the queue when the node is finished.
     pub(crate) children: Vec<GroupChild>,
-    /// Whether it has children.
+    /// Whether the node has children, which are no longer in `children` after they were moved to the queue.
     pub(crate) has_children: bool,
-    /// What the children inherit.
+    /// The information that the children inherit.
     pub(crate) scope: NodeScope,
-    /// If chunks are to be decoded, the array, and the folder in which its chunks are.
+    /// The array and the folder of its chunks, if its chunks can be decoded.
     pub(crate) array: Option<(Arc<OpenArray>, Key)>,
     /// The number of stored chunks of the array.
     pub(crate) chunks: u64,
-    /// Whether a document describes the node.
+    /// Whether the node has a metadata document.
     pub(crate) is_described: bool,
 }
 
 impl CheckedNode {
-    /// Creates a node about which nothing is known except perhaps one finding.
+    /// Creates the result for a node about which nothing is known except perhaps one finding.
     pub(crate) fn unknown(path: &Key, finding: Option<Finding>) -> CheckedNode {
         let mut findings = NodeFindings::default();
         findings.extend(finding);

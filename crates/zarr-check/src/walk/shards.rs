@@ -1,9 +1,9 @@
 //! Checks shard indexes and locates inner chunks.
 //!
-//! The byte range of each entry must be inside the shard, and overlap neither the index nor another entry. Bytes in no
-//! range are unused. Of two inner chunks that overlap, the second is reported and not read. So the bytes of a shard are
-//! read at most once per level of nesting. Otherwise, an index whose entries all point to the same bytes could multiply
-//! the work at each level.
+//! The byte range of each index entry must be inside the shard, and overlap neither the index nor another range. Bytes
+//! in no range are unused. Of two inner chunks that overlap, the second is reported and not read, so that the bytes of
+//! a shard are read at most once per level of nesting. Otherwise, a hostile index whose entries all point to the same
+//! bytes could multiply the work at each level.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -20,18 +20,17 @@ use zarr_format::model::Array;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{ByteRange, Key};
 
-/// The section of the specification on the layout of shards.
 const FORMAT: SpecSection = Spec::Sharding.section("Binary shard format");
 
-/// A part of a stored object: a shard, a shard nested in it, or an inner chunk.
+/// A byte range of a stored object: a shard, a shard nested in it, or an inner chunk.
 pub(crate) struct ObjectPart {
-    /// Its name in messages; empty for the whole object.
+    /// The name of the byte range in messages; empty for the whole object.
     pub(crate) name: String,
     pub(crate) range: Range<u64>,
 }
 
 impl ObjectPart {
-    /// Returns the whole object of `size` bytes.
+    /// Returns the range of a whole object of `size` bytes.
     pub(crate) fn whole(size: u64) -> ObjectPart {
         ObjectPart {
             name: String::new(),
@@ -43,7 +42,6 @@ impl ObjectPart {
         self.range.end.saturating_sub(self.range.start)
     }
 
-    /// Returns the name of a shard in messages.
     fn words(&self) -> &str {
         if self.name.is_empty() {
             "the shard"
@@ -61,20 +59,20 @@ impl ObjectPart {
     }
 }
 
-/// Receives an inner chunk.
+/// A function that receives each inner chunk of a shard.
 type VisitInnerChunk<'a> = &'a mut dyn FnMut(&ObjectPart, &mut NodeFindings);
 
-/// A stored shard that is being read.
+/// Reads byte ranges of one stored shard, from memory if the whole shard was read.
 pub(crate) struct ShardReader<'a> {
     context: &'a CheckContext,
     key: &'a Key,
     array: &'a Array,
-    /// All bytes of the shard, if they are in memory.
+    /// All bytes of the shard if it was read whole, or else `None`.
     whole: Option<Vec<u8>>,
 }
 
 impl<'a> ShardReader<'a> {
-    /// Prepares to read a shard of `size` bytes. If all of it is wanted and it is small, reads it whole.
+    /// Prepares to read a shard of `size` bytes. A small shard of which all chunks are needed is read whole.
     pub(crate) fn new(
         context: &'a CheckContext,
         shard: &ChunkPart<'a>,
@@ -116,7 +114,7 @@ impl<'a> ShardReader<'a> {
         Err(self.too_short())
     }
 
-    /// Reads the first bytes of a part.
+    /// Reads the first bytes of a shard or inner chunk.
     pub(crate) fn read_head(&self, part: &ObjectPart) -> Result<ObjectHead> {
         let Range { start, end } = part.range;
         Ok(ObjectHead {
@@ -129,7 +127,8 @@ impl<'a> ShardReader<'a> {
         Error::corrupt(self.key, "the shard is too short")
     }
 
-    /// Reads the indexes of a shard and of the shards nested in it. Passes each innermost chunk to `visit`.
+    /// Reads the index of a shard, and the indexes of nested shards. Passes each inner chunk of the lowest level to
+    /// `visit`.
     pub(crate) fn walk(
         &self,
         levels: &[ShardLevel],
@@ -164,8 +163,7 @@ impl<'a> ShardReader<'a> {
         }
     }
 
-    /// Reports an index that cannot be read. If the object is recognized as something other than a shard, the finding
-    /// says so.
+    /// Reports a shard index that cannot be read, and which other format the object has, if it is recognized.
     fn index_fault(&self, part: &ObjectPart, error: &Error) -> Finding {
         let head = self.read_head(part);
         let foreign = head
@@ -198,7 +196,7 @@ impl<'a> ShardReader<'a> {
         level.decode_index(&encoded, size)
     }
 
-    /// Returns the numbers and byte ranges of the inner chunks in an index. Reports those outside the shard.
+    /// Returns the numbers and byte ranges of the inner chunks in a shard index. Reports ranges outside the shard.
     fn entries(
         &self,
         part: &ObjectPart,
@@ -221,8 +219,8 @@ impl<'a> ShardReader<'a> {
         entries
     }
 
-    /// Reports byte ranges that overlap each other or the index, and bytes that are in no range. Returns the numbers of
-    /// the inner chunks that overlap the index or a chunk before them.
+    /// Reports byte ranges of a shard index that overlap each other or the index, and bytes that are in no range.
+    /// Returns the numbers of the inner chunks that overlap the index or an earlier chunk.
     fn check_entries(
         &self,
         part: &ObjectPart,
@@ -265,8 +263,8 @@ impl<'a> ShardReader<'a> {
         overlapping
     }
 
-    /// Reports that two inner chunks, or an inner chunk and the index, overlap. Of them, the index or the first chunk
-    /// is still read.
+    /// Reports an inner chunk that overlaps the index or an earlier inner chunk of the shard, and is therefore not
+    /// read.
     fn overlap(&self, part: &ObjectPart, last: Option<usize>, number: Option<usize>) -> Finding {
         let name_of = |number: Option<usize>| match number {
             Some(number) => format!("inner chunk {number}"),

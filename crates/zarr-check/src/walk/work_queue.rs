@@ -1,9 +1,9 @@
 //! Queues the nodes and chunks of a check, and returns finished nodes in order.
 //!
-//! A thread takes one task at a time, chunks before nodes, and waits only if there is no task that it can do. Nodes are
-//! reported in the order of the hierarchy: each before its children, siblings sorted by name. A thread takes the first
-//! node in this order that no thread has taken. So threads wait for the store, but hardly for each other. Finished
-//! nodes wait in memory until all nodes before them are finished; their number is bounded.
+//! A thread takes one task at a time, chunks before nodes, and waits only if no task is available. Nodes are reported
+//! in the order of the hierarchy: each before its children, siblings sorted by name. A thread takes the first node in
+//! this order that no other thread has taken, so threads hardly wait for each other. Finished nodes wait in memory
+//! until all nodes before them are reported; their number is bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::walk::folder::GroupChild;
 use crate::walk::node::{CheckedNode, NextChild, NodeScope};
 use zarrfs_array::hierarchy::NodeEntry;
 
-/// A task for a thread.
+/// A task for a thread of the check.
 pub(crate) enum Work {
-    /// Decode a chunk.
+    /// Decode one chunk of an array.
     Chunk(ChunkTask),
-    /// Do the next task in the order of nodes.
+    /// Check a node, or prefetch listings for nodes that are checked later.
     Node(Task),
 }
 
 /// The tasks of a check, and the nodes that are not reported yet.
 pub(crate) struct WorkQueue {
     state: Mutex<WorkState>,
-    /// Signals that there may be a task for a thread.
+    /// Wakes threads that wait for a task.
     has_work: Condvar,
-    /// Signals that the next node to report may be finished.
+    /// Wakes the thread that reports nodes when the next node may be finished.
     has_finished: Condvar,
     max_chunks: usize,
 }
@@ -50,7 +50,7 @@ impl WorkState {
 }
 
 impl WorkQueue {
-    /// Creates a queue with one task: to check the node at which the check starts.
+    /// Creates a queue whose only task is to check the first node, below which all others are found.
     pub(crate) fn new(threads: usize, prefetches: bool) -> WorkQueue {
         WorkQueue {
             state: Mutex::new(WorkState {
@@ -64,7 +64,7 @@ impl WorkQueue {
         }
     }
 
-    /// Waits for a task. Returns `None` when the check has ended.
+    /// Waits for a task, and returns it. Returns `None` after the check has ended.
     pub(crate) fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -78,12 +78,12 @@ impl WorkQueue {
         }
     }
 
-    /// Returns a task without waiting, or `None` if there is none now.
+    /// Returns a task, or `None` if no task is available now.
     pub(crate) fn try_work(&self) -> Option<Work> {
         self.state.lock().next()
     }
 
-    /// Queues a chunk. If the queue is full, returns the chunk, so that the caller decodes it.
+    /// Queues a chunk to be decoded. If the queue is full, returns the chunk, and the caller has to decode it.
     pub(crate) fn offer(&self, task: ChunkTask) -> Option<ChunkTask> {
         let mut state = self.state.lock();
         if state.chunks.len() >= self.max_chunks {
@@ -95,20 +95,20 @@ impl WorkQueue {
         None
     }
 
-    /// Makes children of a group available after their listings were prefetched.
+    /// Makes tasks of a group's children, whose listings were prefetched.
     pub(crate) fn mark_prefetched(&self, ticket: Ticket, children: Vec<NextChild>) {
         self.state.lock().order.mark_prefetched(ticket, children);
         self.has_work.notify_all();
     }
 
-    /// Records the result of checking a node.
+    /// Records the result of checking the node that was taken with `ticket`.
     pub(crate) fn finish(&self, ticket: Ticket, node: CheckedNode) {
         self.state.lock().order.finish(ticket, node);
         self.has_work.notify_all();
         self.has_finished.notify_one();
     }
 
-    /// If the next node in the order of the hierarchy is finished, removes and returns it.
+    /// Removes and returns the next node in the order of the hierarchy if it is finished, or else returns `None`.
     pub(crate) fn take_finished(&self) -> Option<CheckedNode> {
         let mut state = self.state.lock();
         let node = state.order.take_finished();
@@ -118,7 +118,7 @@ impl WorkQueue {
         node
     }
 
-    /// Waits until a node is finished or the check ends.
+    /// Waits until the next node to report is finished, or until the check ends.
     pub(crate) fn wait_for_finished(&self) {
         let mut state = self.state.lock();
         if !state.has_ended && !state.order.has_finished() {
@@ -126,12 +126,11 @@ impl WorkQueue {
         }
     }
 
-    /// Whether the check has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.state.lock().has_ended
     }
 
-    /// Ends the check at once. A thread that panicked never finishes its task, so the others would wait forever.
+    /// Ends the check at once after a thread panicked, because its task will never finish and others would wait for it.
     pub(crate) fn abort(&self) {
         self.state.lock().has_ended = true;
         self.has_work.notify_all();
@@ -139,47 +138,48 @@ impl WorkQueue {
     }
 }
 
-/// For each thread, the maximum number of unreported nodes before a node that is taken.
+/// How many nodes per thread may be unreported before a node that a thread takes, which bounds the finished nodes in
+/// memory.
 const AHEAD: usize = 16;
 
-/// Identifies a task.
+/// The number of a task, by which its result is assigned to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
-/// The next task of a thread.
+/// A node to check, or listings to prefetch.
 pub(crate) enum Task {
-    /// Check the node at which the check starts.
+    /// Check the node at which the check of the store starts.
     Start(Ticket),
-    /// Prefetch the listings of some children of a group. These children are then available.
+    /// Prefetch the listings of the given children of a group, after which the children can be checked.
     Prefetch(Ticket, Vec<NextChild>),
-    /// Check a node.
+    /// Check a child of a group.
     Check(Ticket, NextChild),
 }
 
-/// An element of the order of nodes.
+/// One or more nodes in the order in which nodes are reported.
 enum Place {
-    /// The node at which the check starts, which no thread has taken.
+    /// The node at which the check starts, before a thread takes it.
     Start,
     /// A node that a thread is checking.
     Taken(Ticket),
     /// A node that was checked but not reported yet.
     Finished(Box<CheckedNode>),
-    /// The children of a group that no thread has taken.
+    /// The children of a group that no thread has taken yet.
     Children(OpenGroup),
 }
 
-/// A group and those of its children that no thread has taken.
+/// A group, with the children that no thread has taken yet.
 struct OpenGroup {
     group: Arc<NodeEntry>,
     scope: NodeScope,
     names: IntoIter<GroupChild>,
-    /// Children that threads can take, since their listings were prefetched.
+    /// Children that threads can take now, since their listings were prefetched.
     ready: VecDeque<NextChild>,
-    /// The ticket of the prefetch for this group that is in progress.
+    /// The ticket of the task that prefetches listings of the group's children now, or `None`.
     prefetching: Option<Ticket>,
 }
 
-/// The order of all nodes that are not reported yet.
+/// The nodes that are not reported yet, in the order of the hierarchy.
 struct NodeOrder {
     places: VecDeque<Place>,
     threads: usize,
@@ -189,7 +189,6 @@ struct NodeOrder {
 }
 
 impl NodeOrder {
-    /// Creates an order with the node at which the check starts.
     fn new(threads: usize, prefetches: bool) -> NodeOrder {
         NodeOrder {
             places: VecDeque::from([Place::Start]),
@@ -204,10 +203,10 @@ impl NodeOrder {
         Ticket(self.last_ticket)
     }
 
-    /// Returns the next task for a thread. Returns `None` if there is none before other threads finish theirs.
+    /// Returns the next task for a thread, or `None` if no task is available until another one finishes.
     fn next_task(&mut self) -> Option<Task> {
         let window = AHEAD * self.threads;
-        // If there are more than 8 windows of places over all depths, threads only take nodes near the front.
+        // With so many unreported nodes in memory, threads only take nodes that are reported soon.
         let is_full = self.places.len() > 8 * window;
         let max_before = if is_full { self.threads } else { window };
         let ticket = self.ticket();
@@ -232,7 +231,7 @@ impl NodeOrder {
         None
     }
 
-    /// Marks the node of a task as taken.
+    /// Records that a thread has taken the node of a task.
     fn take(&mut self, index: usize, task: &Task) {
         match task {
             Task::Start(ticket) => self.places[index] = Place::Taken(*ticket),
@@ -241,7 +240,7 @@ impl NodeOrder {
         }
     }
 
-    /// Makes children available after their listings were prefetched.
+    /// Lets threads take the given children of a group, because their listings were prefetched.
     fn mark_prefetched(&mut self, ticket: Ticket, children: Vec<NextChild>) {
         let open = self.places.iter_mut().find_map(|place| match place {
             Place::Children(open) if open.prefetching == Some(ticket) => Some(open),
@@ -253,7 +252,7 @@ impl NodeOrder {
         }
     }
 
-    /// Records the result of checking a node, and inserts the children of the node after it.
+    /// Records the result of checking a node, and inserts the node's children after it.
     fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
         let is_it = |place: &Place| matches!(place, Place::Taken(other) if *other == ticket);
         let Some(index) = self.places.iter().position(is_it) else {
@@ -267,7 +266,7 @@ impl NodeOrder {
         }
     }
 
-    /// If the next node in the order is finished, removes and returns it.
+    /// Removes and returns the next node to report if it is finished, or else returns `None`.
     fn take_finished(&mut self) -> Option<CheckedNode> {
         while let Some(Place::Children(open)) = self.places.front() {
             if !open.is_done() {
@@ -284,7 +283,7 @@ impl NodeOrder {
         }
     }
 
-    /// Whether `take_finished` may return a node.
+    /// Whether the next node to report is finished, or no node is left.
     fn has_finished(&self) -> bool {
         match self.places.front() {
             Some(Place::Finished(_)) | None => true,
@@ -293,14 +292,13 @@ impl NodeOrder {
         }
     }
 
-    /// Whether all nodes were reported.
     fn has_ended(&self) -> bool {
         self.places.is_empty()
     }
 }
 
 impl OpenGroup {
-    /// Moves the children out of a checked node. Returns `None` if the node has no children.
+    /// Moves the children out of a checked node that is to be reported. Returns `None` if the node has no children.
     fn of(node: &mut CheckedNode) -> Option<OpenGroup> {
         let group = node.entry.clone().filter(|_| node.has_children)?;
         Some(OpenGroup {
@@ -312,8 +310,8 @@ impl OpenGroup {
         })
     }
 
-    /// Returns the next task for the children. If listings are prefetched, this is done for the next children while
-    /// there are still others to check.
+    /// Returns the next task for the children of the group. Listings of later children are prefetched while earlier
+    /// children are still to be checked.
     fn next_task(&mut self, prefetches: bool, ticket: Ticket, window: usize) -> Option<Task> {
         if !prefetches {
             return Some(Task::Check(ticket, self.next_child()?));
@@ -337,7 +335,7 @@ impl OpenGroup {
         })
     }
 
-    /// Whether all children were taken.
+    /// Whether threads have taken all children of the group.
     fn is_done(&self) -> bool {
         self.prefetching.is_none() && self.ready.is_empty() && self.names.len() == 0
     }

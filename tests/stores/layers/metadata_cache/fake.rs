@@ -21,23 +21,23 @@ pub enum Order {
     Bytes,
     Names,
     Neither,
-    /// No flat listings.
+    /// The store supports no flat listings.
     None,
 }
 
-/// The store; clones share their state.
+/// A simulated remote store, whose clones share their state.
 #[derive(Clone)]
 pub struct Fake {
     pub memory: MemoryStore,
     keys: Arc<Mutex<Vec<Key>>>,
     log: Arc<Mutex<Vec<String>>>,
     pub order: Order,
-    /// Answers wait while this is set; `held` counts those that wait.
+    /// Whether requests are not answered until it is cleared. `held` counts the waiting requests.
     pub holds: Arc<AtomicBool>,
     pub held: Arc<AtomicUsize>,
-    /// Requests fail while this is set.
+    /// Whether requests fail.
     pub fails: Arc<AtomicBool>,
-    /// The key that changes during the next request for a page.
+    /// The key of an object that changes during the next request for a page of a flat listing.
     changed: Arc<Mutex<Option<Key>>>,
     info: StoreInfo,
 }
@@ -76,7 +76,7 @@ impl Fake {
         keys.push(key(name));
     }
 
-    /// Returns a metadata cache over this store.
+    /// Returns a metadata cache over the simulated store.
     pub fn memo(&self, ttl: Duration) -> MetadataCache {
         self.memo_of(MetadataCacheConfig {
             ttl,
@@ -88,17 +88,17 @@ impl Fake {
         MetadataCache::new(Arc::new(self.clone()), &config)
     }
 
-    /// Has a key change during the next request for a page of a flat listing.
+    /// Changes an object during the next request for a page of a flat listing.
     pub fn change_at_page(&self, name: &str) {
         *self.changed.lock().unwrap() = Some(key(name));
     }
 
-    /// Returns the requests since the last call.
+    /// Returns the requests to the store since the last call.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Returns the number of requests in the log, without clearing it.
+    /// Returns the number of requests in the log, which is not cleared.
     pub fn count(&self) -> usize {
         self.log.lock().unwrap().len()
     }
@@ -229,7 +229,7 @@ impl Layer for Fake {
     }
 }
 
-/// A reader that accepts one version only, as readers of buckets do.
+/// A reader that reads only the version of the object that it was opened with, as readers of buckets do.
 struct Open {
     fake: Fake,
     key: Key,
@@ -251,7 +251,7 @@ impl Reader for Open {
     }
 }
 
-/// A listing with the metadata that `head` returns.
+/// A listing whose entries have the metadata that `head` returns.
 struct Told {
     inner: Box<dyn Listing>,
     fake: Fake,

@@ -1,11 +1,11 @@
-//! Counts requests after a caller announced reads below several directories.
+//! Counts the requests to a store after a caller announced that it reads below several directories.
 
 use zarrfs_store::{Hints, Key, Store};
 
 use super::fake::{Fake, LONG, Order, PAGE, key};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A store of `count` directories in `g`, each with a document and `chunks` chunks.
+/// Returns a store with `count` directories in `g`, each with a metadata document and `chunks` chunks.
 fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {
     let folders: Vec<String> = (0..count).map(|number| format!("g/a{number:03}")).collect();
     let names = folders.iter().flat_map(|folder| {

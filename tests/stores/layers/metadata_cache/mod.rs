@@ -21,7 +21,6 @@ mod listed_below;
 use fake::{Fake, LONG, Order, key};
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING, is_answer};
 
-/// Reads the names of a directory.
 fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
     let mut listing = store.list(&UNLIMITED, prefix).unwrap();
     let mut names = BTreeMap::new();
@@ -219,7 +218,8 @@ fn errors_are_not_cached() {
     assert_eq!(listing.next(&UNLIMITED).unwrap(), None);
 }
 
-/// Runs `question` in eight threads until all wait for one another or for the store; returns the requests.
+/// Calls `question` in eight threads that the store does not answer until all of them wait. Returns the requests to the
+/// store.
 fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
     const THREADS: usize = 8;
     fake.asked();
@@ -245,10 +245,9 @@ fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
     fake.asked()
 }
 
-/// Whether a thread of this process sleeps in the kernel.
 fn sleeps(thread: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
-    // The state comes after the name in parentheses.
+    // The state follows the name of the thread, which is in parentheses.
     stat.is_ok_and(|stat| stat.rsplit(") ").next().unwrap_or("").starts_with('S'))
 }
 
@@ -291,11 +290,11 @@ fn many_readers_make_one_request() {
             Kind::Unavailable
         )
     };
-    // A thread that comes late makes its own request, since errors are not cached.
+    // A thread that comes after the failed request makes its own request, since errors are not cached.
     assert!(together(&fake, fail).len() < 8);
 }
 
-/// A request takes longer than the TTL. A second caller waits for it, and then makes a request of its own.
+/// A caller that waited for a request that took longer than the TTL makes a request of its own.
 #[test]
 fn a_shared_answer_older_than_the_ttl_is_requested_again() {
     const TTL: Duration = Duration::from_millis(1);
@@ -406,7 +405,7 @@ fn names_take_a_bounded_amount_of_memory() {
     );
 }
 
-/// Returns every directory of a store with its names, depth first in the order of names.
+/// Returns the directories of a store, each with its names, which are read depth first in the order of names.
 fn tree(store: &dyn Store, top: &Key) -> BTreeMap<Key, BTreeMap<Vec<u8>, EntryKind>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![top.clone()];
@@ -441,7 +440,8 @@ fn a_tree_is_walked_with_few_requests() {
         let fake = Fake::holding(&keys, order);
         let walked = tree(&fake.memo(LONG), &Key::root());
         assert_eq!(walked, tree(&fake.memory, &Key::root()));
-        // 1,728 objects in 160 directories, by one flat listing from the second directory of chunks on.
+        // After the second directory of chunks is listed, one flat listing replaces the listings of the other
+        // directories. The store has 1,728 objects in 160 directories.
         let asked = fake.asked();
         let before = ["list /", "list a", "list a/c", "list a/c/0", "list a/c/0/0"];
         assert_eq!(asked[..5], before, "{order:?}");
@@ -458,7 +458,7 @@ fn small_folders_are_walked_with_few_requests() {
     let memo = fake.memo(LONG);
     let walked = tree(&memo, &Key::root());
     let asked = fake.asked();
-    // 729 objects, 81 in each folder; a page has room for all keys of one folder.
+    // A page of the flat listing has room for the 81 keys of a directory, of which there are 9.
     assert!(asked.len() <= 5 + 9, "{asked:?}");
     assert_eq!(walked, tree(&fake.memory, &Key::root()));
 }
@@ -496,13 +496,14 @@ fn a_walk_of_an_unordered_store_finds_the_whole_tree() {
     let fake = Fake::holding(&keys, Order::Neither);
     let memo = fake.memo(LONG);
     assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
-    // A flat listing has 12 pages. The first one shows that they have no order, and no other is asked for.
+    // The first of the flat listing's 12 pages shows that the keys have no usable order, so the others are not
+    // requested.
     let asked = fake.asked();
     let pages = asked.iter().filter(|request| request.starts_with("page"));
     assert_eq!(pages.count(), 1, "{asked:?}");
 }
 
-/// A group of 40 arrays that has been listed.
+/// Returns a store with a group of 40 arrays, and a cache in which the group was listed.
 fn listed_arrays() -> (Fake, MetadataCache, Vec<Key>) {
     let keys = (0..40).map(|number| format!("g/{number:02}/zarr.json"));
     let keys: Vec<String> = keys.collect();
@@ -520,12 +521,12 @@ fn wait_for_requests(fake: &Fake, count: usize) {
     }
 }
 
-/// How long to wait before it is certain that no more requests come.
+/// How long a test waits before it assumes that no more requests to the store follow.
 const SETTLED: Duration = Duration::from_millis(50);
 
 #[test]
 fn documents_of_siblings_are_prefetched() {
-    // A program that begins with the first document is expected to read all of them.
+    // A program that reads the first document is expected to read all documents of the group, so they are prefetched.
     for first in [0, 3] {
         let (fake, memo, all) = listed_arrays();
         assert!(memo.get(&UNLIMITED, &all[first], 99).unwrap().is_some());
@@ -604,7 +605,7 @@ fn a_single_directory_in_the_root_is_listed_in_advance() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     memo.list_root(&UNLIMITED);
-    // Listed by a background thread, or by the first caller.
+    // The directory was listed by a background thread or by the call.
     assert_eq!(names(&memo, &key("c")).len(), 2);
     wait_for_requests(&fake, 2);
     assert_eq!(fake.asked(), ["list /", "list c"]);
@@ -619,7 +620,7 @@ proptest! {
         order in prop::sample::select(vec![Order::Bytes, Order::Names, Order::Neither]),
     ) {
         let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|name| Key::new(*name).is_ok()).collect();
-        // A key that is an object and a prefix appears once in a listing.
+        // A key that is both an object and a prefix occurs once in a listing.
         let fake = Fake::holding(&keys, order);
         let memo = fake.memo(LONG);
         prop_assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));

@@ -9,11 +9,11 @@ use super::values::{demand, element_kind, list, object, separator};
 use crate::spec::Spec;
 use zarr_format::dialect::draft::DocumentRole;
 
-/// The reason in findings about members that a draft does not define.
+/// The reason in findings about JSON members that a Zarr v3 draft does not define.
 const UNDEFINED: &str = "the draft does not define it";
 const RESERVED: &str = "the draft reserves all names that it does not define";
 
-/// Returns the rules for the document of a node, or `None` if the dialect is not a draft.
+/// Returns the rules for an array or group document of a Zarr v3 draft, or `None` for other dialects.
 pub(crate) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static DocumentRules> {
     Some(match (dialect, role) {
         ("draft2019", DocumentRole::Array) => &OF_2019,
@@ -26,7 +26,7 @@ pub(crate) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static Doc
     })
 }
 
-/// Returns the rules for an entry point, or `None` if the dialect has none.
+/// Returns the rules for the entry point document of a Zarr v3 draft, or `None` if the dialect has none.
 pub(crate) fn entry_rules_of(dialect: &str) -> Option<&'static DocumentRules> {
     match dialect {
         "draft2020" => Some(&ENTRIES_2020),
@@ -158,7 +158,7 @@ fn is_uri(value: Option<&Value>) -> bool {
         .is_some_and(|text| text.contains("://"))
 }
 
-/// Accepts the URI of the core specification, version 3 or 3.x.
+/// Accepts the URI of the core specification, version 3 or 3.x, as `zarr_format`.
 fn uri(value: &Value, _: &Members) -> Verdict {
     let version = value.as_str().unwrap_or_default().trim_end_matches('/');
     let version = version.rsplit('/').next().unwrap_or_default();
@@ -208,7 +208,7 @@ fn extensions(value: &Value, _: &Members) -> Verdict {
     )
 }
 
-/// Accepts an identifier, or an object for a type of an extension.
+/// Accepts a data type: a name, or an object that describes a type of an extension.
 fn data_type(value: &Value, _: &Members) -> Verdict {
     let expected = "a name, or an object with \"extension\" and \"type\"";
     match value {
@@ -268,7 +268,7 @@ fn codecs_2022(value: &Value, _: &Members) -> Verdict {
     codec_uris(value, "type")
 }
 
-/// Accepts a list of objects, each of which has a URI in `member`.
+/// Accepts a list of codecs, which are objects with a URI in `member`.
 fn codec_uris(value: &Value, member: &str) -> Verdict {
     let has_uri = |codec: &Value| is_uri(codec.get(member));
     let holds = value
@@ -300,7 +300,7 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Accepts a value of the data type, or null.
+/// Accepts a fill value: a value of the array's data type, or null.
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     let name = members
         .get("data_type")
@@ -316,7 +316,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     }
 }
 
-/// Accepts a value of the data type. The draft does not permit null, but one of its examples has it.
+/// Accepts a fill value of the array's data type. The draft does not permit null, but one of its examples uses it.
 fn fill_value_2022(value: &Value, members: &Members) -> Verdict {
     if value.is_null() {
         return Verdict::Habit(

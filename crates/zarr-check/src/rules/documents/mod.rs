@@ -1,8 +1,7 @@
 //! Checks metadata documents against the specifications of their dialects.
 //!
-//! Each member is checked by itself, so that no fault hides another. Only the text of the document is checked here.
-//! Whether the node can be read is checked by `walk::node`: if it cannot although no rule is broken, that is an error
-//! of its own. `consolidated` checks copies of documents.
+//! Each member is checked by itself, so that one fault does not hide another. Whether zarrfs can read the node is
+//! checked by `walk::node`: if it cannot, although no rule is broken, that is an error of its own.
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -27,14 +26,14 @@ mod values;
 pub(crate) use rules::shortened;
 use rules::{DocumentRules, Members};
 
-/// The kind of a document.
+/// The kind of a metadata document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DocumentKind {
-    /// A document in the folder of its node. The dialect follows from the file name.
+    /// A document in the folder of its node, whose file name tells the dialect.
     InNodeFolder,
-    /// The entry point of this draft: the `zarr.json` at its root.
+    /// The entry point of the given Zarr v3 draft: the `zarr.json` at the root.
     EntryPoint(&'static str),
-    /// The document of a node in this draft, for an array or a group.
+    /// The document of an array or a group in the given Zarr v3 draft.
     OfDraft(&'static str, DocumentRole),
 }
 
@@ -53,7 +52,7 @@ impl DocumentKind {
         }
     }
 
-    /// Returns the section on the document.
+    /// Returns the section of the specification that describes the document.
     pub(crate) fn section(self, key: &Key) -> SpecSection {
         let is = |name: &str| key.name() == name.as_bytes();
         self.spec(key).section(match self {
@@ -96,7 +95,7 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
     findings
 }
 
-/// Reports a document that is not a JSON object. The finding says what the document is instead, if that is recognized.
+/// Reports a document that is not a JSON object, and what it is instead, if its format is recognized.
 fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     let text = document.text().ok().flatten();
     if text.is_some_and(is_other_json) {
@@ -125,7 +124,7 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     }
 }
 
-/// Whether a text is valid JSON other than an object.
+/// Whether a text is valid JSON, but not an object.
 fn is_other_json(text: &str) -> bool {
     !text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
@@ -163,8 +162,8 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     findings
 }
 
-/// Adds members to `members` that the parser leaves out because they may be long. Only members that are no objects are
-/// added. A list or string of more than 4 KiB becomes "...".
+/// Adds the members `attributes` and `consolidated_metadata` to `members`, if they are not objects. The parser leaves
+/// out these members because they may be long, so a value of more than 4 KiB becomes "...".
 fn restore(text: &str, members: &mut Members) {
     for name in ["attributes", "consolidated_metadata"] {
         let place = find_member(text, name).ok().flatten();
@@ -180,7 +179,7 @@ fn restore(text: &str, members: &mut Members) {
     }
 }
 
-/// Returns the rules of a document, or `None` if any JSON object is valid.
+/// Returns the rules for a metadata document, or `None` if any JSON object is valid.
 fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static DocumentRules> {
     let is = |name: &str| key.name() == name.as_bytes();
     match kind {

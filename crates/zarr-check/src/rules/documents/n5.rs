@@ -9,7 +9,7 @@ use super::values::demand;
 use crate::spec::Spec;
 use zarr_format::model::parse_index;
 
-/// The rules for a dataset. All members without a rule are attributes of the user.
+/// The rules for the `attributes.json` of an N5 dataset. Members without a rule are attributes of the user.
 pub(crate) static DATASET: DocumentRules = DocumentRules {
     section: Spec::N5.section("Datasets"),
     members: &[
@@ -23,7 +23,7 @@ pub(crate) static DATASET: DocumentRules = DocumentRules {
     others_section: None,
 };
 
-/// The rules for a group. The root of a container has a version.
+/// The rules for the `attributes.json` of an N5 group. The root of a container also has a version.
 pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::N5.section("Containers"),
     members: &[optional("n5", version)],
@@ -55,7 +55,7 @@ fn compression(value: &Value, _: &Members) -> Verdict {
     demand(has_type, "an object with a type")
 }
 
-/// Accepts the major versions 1 to 4. Readers refuse a version above their own.
+/// Accepts an N5 version with a major number from 1 to 4. Readers refuse a version above their own.
 fn version(value: &Value, _: &Members) -> Verdict {
     let major = value.as_str().and_then(|text| text.split('.').next());
     let major = major.and_then(parse_index);

@@ -1,8 +1,7 @@
 //! Applies tables of rules to the members of a document.
 //!
-//! All faults of a document are found, not only the first. A rule is about one member, and usually looks at no other.
-//! If a known writer breaks a rule and zarrfs reads the document all the same, the finding is a warning that names the
-//! writer.
+//! All faults of a document are found, not only the first. A rule is about one JSON member. If a known writer breaks a
+//! rule and zarrfs can still read the document, the finding is a warning that names the writer.
 
 use serde_json::{Map, Value};
 
@@ -10,10 +9,10 @@ use crate::finding::Finding;
 use crate::spec::SpecSection;
 use zarrfs_store::Key;
 
-/// The members of a document.
+/// The members of a JSON document by name.
 pub(crate) type Members = Map<String, Value>;
 
-/// The result of a rule.
+/// Whether the value of a member obeys its rule, and how severe a violation is.
 pub(crate) enum Verdict {
     /// The value is valid.
     Holds,
@@ -21,37 +20,38 @@ pub(crate) enum Verdict {
     Fails(String),
     /// The value breaks a SHOULD. The text is what the specification recommends.
     Discouraged(String),
-    /// The value breaks a MUST, but Zarr libraries and zarrfs read it. The text is what the specification demands.
+    /// The value breaks a MUST, but Zarr libraries and zarrfs accept it. The text is what the specification demands.
     Tolerated(String),
-    /// The value breaks a MUST as a known writer does. The texts are what the specification demands, and the writer.
+    /// The value breaks a MUST, as values of a known writer do. The texts are the demand of the specification and the
+    /// writer.
     Habit(String, &'static str),
 }
 
-/// What it means if the member is missing.
+/// What it means if a document lacks a member.
 enum Absence {
-    /// It breaks the specification.
+    /// A missing member breaks the specification.
     Fails,
-    /// It breaks the specification, but this known writer leaves out the member.
+    /// A missing member breaks the specification, but the given writer is known to leave it out.
     Habit(&'static str),
-    /// It breaks the specification, unless this member is present, which older versions had instead.
+    /// A missing member breaks the specification, unless the given member is present, which older versions had instead.
     FailsWithout(&'static str),
-    /// The member is optional.
+    /// A missing member is valid.
     Allowed,
 }
 
-/// Checks the value of a member. The second argument has all members of the document.
+/// A function that checks the value of a member. The second argument has all members of the document.
 type CheckValue = fn(&Value, &Members) -> Verdict;
 
-/// The rule for one member.
+/// The rule for one JSON member of a metadata document.
 pub(crate) struct MemberRule {
     name: &'static str,
     absent: Absence,
-    /// The section on the member; `None` for the section on the document.
+    /// The section of the specification on the member; `None` for the section on the whole document.
     section: Option<SpecSection>,
     check: CheckValue,
 }
 
-/// Builds the rule for a mandatory member.
+/// Builds the rule for a JSON member that must be present.
 pub(crate) const fn rule(name: &'static str, check: CheckValue) -> MemberRule {
     MemberRule {
         name,
@@ -61,7 +61,7 @@ pub(crate) const fn rule(name: &'static str, check: CheckValue) -> MemberRule {
     }
 }
 
-/// Builds the rule for a member that is mandatory unless `other` is present.
+/// Builds the rule for a JSON member that must be present unless the member `other` is.
 pub(crate) const fn one_of(
     name: &'static str,
     other: &'static str,
@@ -73,7 +73,6 @@ pub(crate) const fn one_of(
     }
 }
 
-/// Builds the rule for an optional member.
 pub(crate) const fn optional(name: &'static str, check: CheckValue) -> MemberRule {
     MemberRule {
         absent: Absence::Allowed,
@@ -81,7 +80,7 @@ pub(crate) const fn optional(name: &'static str, check: CheckValue) -> MemberRul
     }
 }
 
-/// Builds the rule for a mandatory member that a known writer leaves out.
+/// Builds the rule for a JSON member that must be present, but that a known writer leaves out.
 pub(crate) const fn left_out_by(
     writer: &'static str,
     name: &'static str,
@@ -94,7 +93,7 @@ pub(crate) const fn left_out_by(
 }
 
 impl MemberRule {
-    /// Sets the section on the member, for members that the section on the document does not describe.
+    /// Sets the section of the specification on the member, if the section on the whole document does not describe it.
     pub(crate) const fn in_section(self, section: SpecSection) -> MemberRule {
         MemberRule {
             section: Some(section),
@@ -102,7 +101,7 @@ impl MemberRule {
         }
     }
 
-    /// Returns the finding about a document in which the member is missing.
+    /// Returns the finding about a document that lacks the member.
     fn absent(&self, key: &Key, members: &Members) -> Option<Finding> {
         let fact = format!("the member {} is missing", self.name);
         let finding = Finding::error("member-missing", key, fact);
@@ -115,19 +114,19 @@ impl MemberRule {
     }
 }
 
-/// The rules for a document.
+/// The rules for the members of one kind of metadata document.
 pub(crate) struct DocumentRules {
-    /// The section on the document.
+    /// The section of the specification on the whole document.
     pub(crate) section: SpecSection,
     pub(crate) members: &'static [MemberRule],
-    /// The rule for members that the specification does not define.
+    /// The rule for members that the specification does not define, given a member's name and value.
     pub(crate) others: fn(&str, &Value) -> Verdict,
-    /// The section on undefined members; `None` for the section on the document.
+    /// The section of the specification on undefined members; `None` for the section on the whole document.
     pub(crate) others_section: Option<SpecSection>,
 }
 
 impl DocumentRules {
-    /// Applies the rules to a document. Returns findings about all faults.
+    /// Applies the rules to a document, and returns a finding for each violation.
     pub(crate) fn apply(&self, key: &Key, members: &Members) -> Vec<Finding> {
         let mut findings = Vec::new();
         for rule in self.members {
@@ -165,19 +164,19 @@ impl DocumentRules {
     }
 }
 
-/// The parts of a message about a broken rule.
+/// The words from which the message about a broken rule is built.
 struct Demand {
     code: &'static str,
-    /// What is stored.
+    /// The words that say what is stored.
     fact: String,
-    /// The words between `fact` and what a MUST demands.
+    /// The words between the stored value and the demand of a MUST.
     must: &'static str,
-    /// The words between `fact` and what a SHOULD recommends.
+    /// The words between the stored value and the recommendation of a SHOULD.
     should: &'static str,
 }
 
 impl Demand {
-    /// Returns the finding for a verdict, or `None` if the rule holds.
+    /// Returns the finding about a broken rule, or `None` if the rule holds.
     fn finding(&self, verdict: Verdict, key: &Key) -> Option<Finding> {
         let Demand {
             code,
@@ -200,7 +199,7 @@ impl Demand {
     }
 }
 
-/// Returns a value as text. If it has more than 100 bytes, it is cut off and ends with `...`.
+/// Returns a JSON value as text, cut off with `...` after 100 bytes.
 pub(crate) fn shortened(value: &Value) -> String {
     let mut text = value.to_string();
     let limit = 100;

@@ -63,7 +63,7 @@ fn chunks(value: &Value, members: &Members) -> Verdict {
     values::chunk_lengths(Some(value), members.get("shape"))
 }
 
-/// Accepts a type string with a byte order, or a list of fields.
+/// Accepts a numpy type string with a byte order, or a list of fields.
 fn dtype(value: &Value, _: &Members) -> Verdict {
     match value {
         Value::String(text) => simple_type(text),
@@ -156,7 +156,7 @@ fn separator_or_null(value: &Value, members: &Members) -> Verdict {
     separator(value, members)
 }
 
-/// Accepts a value of the data type, or null.
+/// Accepts a fill value: a value of the array's data type, or null.
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     let dtype = members
         .get("dtype")
@@ -176,7 +176,8 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     }
 }
 
-/// Accepts bytes in base64. An empty string or, as zarr-python writes it, the number 0 stands for zeros.
+/// Accepts a fill value of bytes in base64. An empty string or, as zarr-python writes it, the number 0 stands for
+/// zeros.
 fn bytes(value: &Value) -> Verdict {
     let expected = "bytes in base64";
     let is_base64 = |text: &str| {

@@ -8,7 +8,7 @@ use super::values::{ElementKind, FLOAT_WORDS, JSON_OF_R, demand, element_kind, l
 
 use crate::spec::Spec;
 
-/// The rules for the document of an array.
+/// The rules for the `zarr.json` of an array.
 pub(crate) static ARRAY: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[
@@ -29,7 +29,7 @@ pub(crate) static ARRAY: DocumentRules = DocumentRules {
     others_section: Some(Spec::V3.section("must_understand")),
 };
 
-/// The rules for the document of a group.
+/// The rules for the `zarr.json` of a group.
 pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::V3.section("Group metadata"),
     members: &[
@@ -43,7 +43,7 @@ pub(crate) static GROUP: DocumentRules = DocumentRules {
     others_section: Some(Spec::V3.section("must_understand")),
 };
 
-/// The rules for a document whose `node_type` is neither array nor group.
+/// The rules for a `zarr.json` whose `node_type` is neither array nor group.
 pub(crate) static OTHER: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[rule("zarr_format", format), rule("node_type", node_type)],
@@ -69,13 +69,13 @@ fn unknown(name: &str, value: &Value) -> Verdict {
     demand(is_optional, expected)
 }
 
-/// Whether a value is an empty list, or an empty object, which R writes for an empty list.
+/// Whether a JSON value is an empty list, or an empty object, which R writes for an empty list.
 fn is_empty(value: &Value) -> bool {
     let is_list = value.as_array().is_some_and(Vec::is_empty);
     is_list || value.as_object().is_some_and(Map::is_empty)
 }
 
-/// Accepts a name, or an object with a name and an optional configuration ("Extension definition").
+/// Accepts an extension definition of Zarr v3: a name, or an object with a name and an optional configuration.
 fn extension(value: &Value) -> Verdict {
     let has_name = value.is_string() || value.get("name").is_some_and(Value::is_string);
     let configuration = value.get("configuration");
@@ -185,7 +185,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     })
 }
 
-/// Whether elements of a data type have a byte order. Returns false for unknown types.
+/// Whether elements of a data type have a byte order, which is false for unknown types.
 fn has_byte_order(data_type: &str) -> bool {
     match element_kind(data_type) {
         Some(ElementKind::Int(bits) | ElementKind::UInt(bits) | ElementKind::Float(bits)) => {
@@ -196,7 +196,7 @@ fn has_byte_order(data_type: &str) -> bool {
     }
 }
 
-/// Whether a codec `bytes` states no byte order although its elements need one. Codecs inside shards are checked, too.
+/// Whether a codec `bytes`, also one inside a shard, lacks the byte order that its elements need.
 fn needs_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     codecs.iter().any(|codec| {
         let configuration = codec.get("configuration");
@@ -213,7 +213,7 @@ fn needs_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     })
 }
 
-/// Checks one codec by its name.
+/// Checks the configuration of a codec.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     let permutation = "a list in which the order of transpose is a permutation of the dimensions";
     let configuration = codec.get("configuration");
@@ -247,7 +247,6 @@ fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
     }
 }
 
-/// Checks the parameters of Blosc.
 fn blosc<'a>(member: &dyn Fn(&str) -> Option<&'a Value>) -> Verdict {
     let shuffle = member("shuffle");
     let is_mode =
@@ -280,7 +279,7 @@ fn level(stated: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &s
     }
 }
 
-/// Whether a list contains each number of 0..rank once.
+/// Whether a JSON list is a permutation of the numbers 0..rank.
 fn is_permutation(order: Option<&Value>, rank: Option<usize>) -> bool {
     let Some(order) = order.and_then(lengths) else {
         return false;
@@ -300,8 +299,8 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
         .and_then(Value::as_str)
         .unwrap_or_default();
     match (element_kind(name), name) {
-        // A name in numpy's spelling, such as `<f4`, is no type of v3. So it must be the type of an extension, whose
-        // fill values are unknown.
+        // A name in numpy's spelling, such as `<f4`, is no type of Zarr v3. It must belong to an extension, whose fill
+        // values are unknown.
         (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             values::fill_value(kind, value, &FLOAT_WORDS)
         }
@@ -357,7 +356,7 @@ fn storage_transformers(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Checks only the flag `must_understand`. The copies are left out of these members, and `consolidated` checks them.
+/// Accepts consolidated metadata with `must_understand: false`. The copies of documents in them are checked elsewhere.
 fn consolidated(value: &Value, _: &Members) -> Verdict {
     let expected = "an object with \"must_understand\": false".to_string();
     match value.get("must_understand") {

@@ -8,7 +8,6 @@ use zarr_format::dialect::fill::is_python_number;
 /// Strings that are valid fill values of floats in Zarr v2 and v3.
 pub(crate) const FLOAT_WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Returns `Holds` if the condition is true, and otherwise `Fails` with what is expected.
 pub(crate) fn demand(holds: bool, expected: &str) -> Verdict {
     if holds {
         Verdict::Holds
@@ -17,22 +16,22 @@ pub(crate) fn demand(holds: bool, expected: &str) -> Verdict {
     }
 }
 
-/// Accepts any value.
+/// Accepts any JSON value.
 pub(crate) fn anything(_: &Value, _: &Members) -> Verdict {
     Verdict::Holds
 }
 
-/// Accepts an object.
+/// Accepts a JSON object.
 pub(crate) fn object(value: &Value, _: &Members) -> Verdict {
     demand(value.is_object(), "an object")
 }
 
-/// Accepts a list.
+/// Accepts a JSON list.
 pub(crate) fn list(value: &Value, _: &Members) -> Verdict {
     demand(value.is_array(), "a list")
 }
 
-/// Accepts a list of whole numbers that are not negative.
+/// Accepts an array shape: a list of integers from 0.
 pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
     let expected = "a list of integers from 0 to 2^64 - 1";
     match lengths(value) {
@@ -41,10 +40,10 @@ pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// The name of a writer that stores a list of one value as the value alone.
+/// The writer that stores a list with one value as the bare value.
 pub(crate) const JSON_OF_R: &str = "R's jsonlite with auto_unbox";
 
-/// Returns the lengths in a list, or a single length as a list. Returns `None` for other values.
+/// Returns the integers of a JSON list. Accepts a single integer as a list of one, and returns `None` for other values.
 pub(crate) fn lengths(value: &Value) -> Option<Vec<u64>> {
     match value {
         Value::Array(list) => list.iter().map(Value::as_u64).collect(),
@@ -52,7 +51,7 @@ pub(crate) fn lengths(value: &Value) -> Option<Vec<u64>> {
     }
 }
 
-/// Accepts the number of the format. Some writers store it as a float.
+/// Accepts the version in `zarr_format`. A float is a warning, since some writers store one.
 pub(crate) fn format(value: &Value, number: u32) -> Verdict {
     let expected = number.to_string();
     if value.as_u64() == Some(u64::from(number)) {
@@ -90,23 +89,23 @@ pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Ver
     Verdict::Holds
 }
 
-/// Accepts `.` or `/`.
+/// Accepts `.` or `/` as the separator in chunk keys.
 pub(crate) fn separator(value: &Value, _: &Members) -> Verdict {
     demand(matches!(value.as_str(), Some("." | "/")), "\".\" or \"/\"")
 }
 
-/// The kinds of elements, which differ in the fill values that are valid.
+/// The kinds of elements for which different fill values are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElementKind {
     Bool,
     Int(u32),
     UInt(u32),
     Float(u32),
-    /// A complex number. Each of its two parts has this number of bits.
+    /// A complex number, whose real and imaginary part have this number of bits each.
     Complex(u32),
 }
 
-/// Returns the kind of elements with a data type, given its name in Zarr v3 or numpy. Returns `None` for other types.
+/// Returns the kind of a data type's elements from the type's name in Zarr v3 or numpy, or `None` for other types.
 pub(crate) fn element_kind(name: &str) -> Option<ElementKind> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let bits = |digits: &str, unit: u32| digits.parse::<u32>().ok()?.checked_mul(unit);
@@ -132,7 +131,7 @@ pub(crate) fn element_kind(name: &str) -> Option<ElementKind> {
         .or_else(|| number("float", "f", ElementKind::Float))
 }
 
-/// Accepts a fill value for elements of a kind. `words` are the strings that stand for special floats.
+/// Accepts a fill value for elements of the given kind. `words` are the strings for special floats, such as NaN.
 pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
     if !matches!(kind, ElementKind::Complex(_))
         && let Some([one]) = value.as_array().map(Vec::as_slice)
@@ -162,7 +161,7 @@ pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
     }
 }
 
-/// Accepts a complex number: a list of two floats. GDAL writes only the real part.
+/// Accepts a complex number as a list of two floats. The real part alone is a warning, since GDAL writes it.
 fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     let expected = "a list of two numbers";
     let holds = |part: &Value| matches!(float(part, bits, words), Verdict::Holds);
@@ -173,7 +172,7 @@ fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// Accepts a whole number in the range `least..end`.
+/// Accepts an integer in the range `least..end`.
 fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
     let expected = || format!("an integer from {least} to {}", end - 1);
     let number = value
@@ -193,7 +192,7 @@ fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
     }
 }
 
-/// Accepts a number, one of `words`, or the bits of a float in hexadecimal.
+/// Accepts a float: a number, one of the strings `words`, or the bits of the float in hexadecimal.
 fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     let digits = usize::try_from(bits / 4).unwrap_or_default();
     let is_hex = |text: &str| {
@@ -212,7 +211,7 @@ fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// Accepts a list of objects, each of which has a string in `member`.
+/// Accepts a list of codecs, which are objects with a string in `member`.
 pub(crate) fn named_objects(value: &Value, member: &str) -> Verdict {
     let is_named = |codec: &Value| codec.get(member).is_some_and(Value::is_string);
     let holds = value
