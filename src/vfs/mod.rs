@@ -100,7 +100,7 @@ pub struct OpenReply {
     pub expects_sequential: bool,
 }
 
-/// The file system operations on one mounted view, with the inodes and handles that the kernel knows.
+/// The file system operations on one mounted view.
 pub struct Vfs {
     view: Arc<dyn View>,
     config: VfsConfig,
@@ -139,7 +139,7 @@ impl Vfs {
         self.mounted
     }
 
-    /// Returns the owner and the permission bits of the files in the mount.
+    /// Returns the owner and the permission bits of files.
     pub fn config(&self) -> &VfsConfig {
         &self.config
     }
@@ -169,7 +169,7 @@ impl Vfs {
         self.inodes.last_path(ino).ok()
     }
 
-    /// Sets the object through which the kernel's page cache for this mount is invalidated.
+    /// Sets the object that invalidates the kernel's page cache.
     pub fn set_kernel_cache(&self, cache: impl KernelCache + 'static) {
         self.pages.set_cache(Box::new(cache));
     }
@@ -183,13 +183,12 @@ impl Vfs {
         }
     }
 
-    /// Sets the TTL of attributes that are about to be sent to the kernel. On a writable mount, attributes of files are
-    /// not cached, since any view can change a file, and those of directories are cached while the kernel resolves a
-    /// path.
+    /// Sets how long the kernel may cache attributes. On a writable mount, attributes of files are not cached, since
+    /// any view can change a file, and those of directories are cached while the kernel resolves a path.
     ///
-    /// After a name was replaced, its inode may be open with one file while the kernel has attributes of the other. The
-    /// attributes of such a mixed inode are never cached: the kernel copies the attributes of a reply one by one, so a
-    /// concurrent reader could see the length of the other file.
+    /// If a name was replaced, the kernel may have attributes of another file than the inode's handles. Then they are
+    /// never cached: the kernel copies the attributes of a reply one by one, so a concurrent reader could see the
+    /// length of the other file.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let is_kept = !self.config.writable && attr.kind == EntryKind::File;
         if is_kept && self.inodes.record_length(ino, attr.size) {
@@ -208,7 +207,7 @@ impl Vfs {
         Attr { ttl, ..attr }
     }
 
-    /// Looks up a name in a directory. If the name exists, counts the lookup until the kernel forgets it.
+    /// Looks up a name in a directory, and counts the lookup if the name exists.
     pub fn lookup(
         &self,
         context: &RequestContext,
@@ -379,7 +378,7 @@ impl Vfs {
         }
     }
 
-    /// Subtracts the lookups that the kernel has forgotten from the count of an inode.
+    /// Subtracts lookups that the kernel has forgotten from the count of an inode.
     pub fn forget(&self, ino: Ino, count: u64) {
         self.inodes.forget(ino, count, || self.pages.forget(ino));
     }

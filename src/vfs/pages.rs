@@ -68,7 +68,6 @@ pub(super) struct Opening<'a> {
     pub(super) version: Option<u64>,
     /// Whether the kernel may have the length of another file, because the name was replaced.
     pub(super) is_mixed: bool,
-    /// Whether the file is being opened for writing.
     pub(super) writes: bool,
     /// Returns whether the kernel has the exact length of the inode. Only called if the kernel has had no pages of it.
     pub(super) has_length: &'a dyn Fn() -> bool,
@@ -138,8 +137,8 @@ impl KernelPages {
         cache.is_none_or(|cache| cache.invalidate(ino, what))
     }
 
-    /// Waits until no other open of an inode checks its pages, and makes later opens wait. Returns `None` if the time
-    /// `end` passes before.
+    /// Waits until no other open of an inode checks its pages, and makes later opens wait. Returns `None` at the time
+    /// `end`.
     fn gate(&self, ino: Ino, end: Option<Instant>) -> Option<Gate<'_>> {
         let mut gates = self.gates.lock();
         while !gates.insert(ino) {
@@ -188,8 +187,8 @@ impl KernelPages {
         known.is_some_and(|pages| !pages.have_version(opening.version))
     }
 
-    /// Decides what happens to the kernel's cached pages when a file is opened. `are_free` is whether no request has
-    /// locked a page; only then are stale pages dropped.
+    /// Decides what happens to the kernel's cached pages when a file is opened. Stale pages are only dropped if
+    /// `are_free`, that is, no request has locked a page.
     fn prepare(&self, opening: &Opening<'_>, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
@@ -264,7 +263,6 @@ impl KernelPages {
         }
     }
 
-    /// Removes the version of an inode's cached pages, since the kernel has forgotten the inode.
     pub(super) fn forget(&self, ino: Ino) {
         self.by_ino.lock().remove(&ino);
     }

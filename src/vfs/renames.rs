@@ -145,14 +145,14 @@ impl Renames {
     ) -> Result<Option<T>> {
         let found = find(&parent.child(name)?)?;
         match self.moved_path(parent).filter(|_| found.is_none()) {
-            // The name is missing, but the folder still exists at the old path if the rename fails.
+            // The folder may still be at its old path, if the rename fails.
             Some(moved) if find(parent)?.is_none() => find(&moved.child(name)?),
             _ => Ok(found),
         }
     }
 
-    /// Calls `query` with the path of an inode, and returns the result with the path. If the path is missing and a
-    /// rename has finished in the meantime, repeats the call with the path that `path_of` returns then.
+    /// Calls `query` with the path of an inode, and also returns the path. If the path is missing and a rename has
+    /// finished meanwhile, repeats the call with the new path from `path_of`.
     pub(super) fn retry_query<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,
@@ -169,8 +169,8 @@ impl Renames {
         }
     }
 
-    /// Calls `find` with the path of an inode, and returns the result with the path. If the path does not exist and a
-    /// rename has finished in the meantime, repeats the call with the path that `path_of` returns then.
+    /// Calls `find` with the path of an inode, and also returns the path. If it finds nothing and a rename has finished
+    /// meanwhile, repeats the call with the new path from `path_of`.
     pub(super) fn retry_find<T>(
         &self,
         path_of: impl Fn() -> Result<Key>,

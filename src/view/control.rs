@@ -33,7 +33,7 @@ const CONTROL_FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
 /// The file in the control directory that shows the history of an Icechunk repository.
 const LOG: &[u8] = b"log";
 
-/// Extended attribute of the mount's root whose value is the text of `mount.json`, with the options of the mount.
+/// Extended attribute of the mount's root whose value is the text of `mount.json`.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
 
 /// Extended attribute of the mount's root whose value is the counters in JSON.
@@ -49,7 +49,7 @@ pub const CONTROL_ATTRIBUTE: &[u8] = b"user.zarrfs.control";
 /// The value of `CONTROL_ATTRIBUTE` if a key of the store has the control directory's name.
 pub const HIDDEN: &[u8] = b"hidden";
 
-/// How long the kernel caches attributes of the root that may be stale, because the store did not answer.
+/// How long the kernel caches attributes of the root that may be stale.
 const STALE_TTL: Duration = Duration::from_secs(1);
 
 /// A view with the last known attributes of its root, so that the root is a directory even if the store fails.
@@ -95,7 +95,7 @@ impl ViewRoot {
 pub struct Control {
     views: Vec<(&'static str, ViewRoot)>,
     stats: Arc<Stats>,
-    /// The text of `mount.json`, which describes the store and the options of the mount.
+    /// The text of `mount.json`, which describes the mount.
     mount: Vec<u8>,
     /// The Icechunk repository whose revision the mount shows, or `None` for any other store.
     repository: Option<Arc<Icechunk>>,
@@ -123,7 +123,7 @@ impl Control {
         }
     }
 
-    /// Adds the file with the history of an Icechunk repository to the control directory, if the mount shows one.
+    /// Adds the history of an Icechunk repository as a file, if there is one.
     pub fn with_repository(self, repository: Option<Arc<Icechunk>>) -> Control {
         Control { repository, ..self }
     }
@@ -219,7 +219,7 @@ pub struct ControlDirView {
     is_taken: bool,
 }
 
-/// The file or directory at a path: in the view, in another view, or in the control directory.
+/// The file or directory at a path of a view with a control directory.
 enum ControlTarget<'a> {
     View(&'a ViewRoot, Key),
     Control,

@@ -89,7 +89,7 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of a directory with the given modification time and TTL.
+    /// Returns the attributes of a directory.
     pub(crate) fn of_directory(modified: SystemTime, ttl: Duration) -> Attr {
         Attr {
             kind: EntryKind::Directory,
@@ -235,7 +235,7 @@ pub trait View: Send + Sync {
     /// Returns the attributes of a path, or `None` if the path does not exist.
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>>;
     /// Returns the attributes of a path with the exact length, or `None` if the path does not exist. Fails if the
-    /// length cannot be computed, since a file that is not empty must not look empty.
+    /// length is unknown, since a file that is not empty must not look empty.
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
         self.lookup(context, path)
     }
@@ -252,7 +252,7 @@ pub trait View: Send + Sync {
     fn dir(&self, _context: &RequestContext, path: &Key) -> Result<ViewDir> {
         Ok(ViewDir::Path(path.clone()))
     }
-    /// Returns the attributes of a name in a directory that `dir` returned, or `None` if the name does not exist.
+    /// Returns the attributes of a name in a directory, or `None` if it does not exist.
     fn child(
         &self,
         context: &RequestContext,

@@ -17,10 +17,10 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{OpenMode, Stat, TreeFile};
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 
-/// A view of a store as directories and files, with the keys of the store as paths.
+/// A view of a store as directories and files.
 pub struct StoreView {
     store: Arc<dyn Store>,
-    /// The tree through which programs change the store, or `None` if the store is read-only.
+    /// The tree that changes the store, or `None` if it is read-only.
     tree: Option<Arc<dyn Tree>>,
     /// The arrays whose decoded files programs may have written. Their modified chunks are stored before the view shows
     /// keys.

@@ -23,7 +23,7 @@ use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Listing, Store, Tree};
 
-/// A view of a store that cannot list its keys as directories and files, with the keys of the store as paths.
+/// A view of a store that cannot list its keys.
 pub struct StoreWithoutListing {
     stored: StoreView,
     store: Arc<dyn Store>,
@@ -175,7 +175,6 @@ fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result
     })
 }
 
-/// Returns the attributes of a metadata document whose text is in consolidated metadata.
 fn consolidated_attr(
     context: &RequestContext,
     copy: &ConsolidatedCopy,
@@ -191,7 +190,6 @@ fn consolidated_attr(
     })
 }
 
-/// Opens a metadata document whose text is in consolidated metadata.
 fn open_consolidated(copy: &ConsolidatedCopy) -> OpenedFile {
     let text = text_of(copy).into_owned();
     GeneratedFile::open(text.into(), version_of(copy), copy.modified)

@@ -21,7 +21,7 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Store};
 
-/// Derives the listings of a store that cannot list its keys from the nodes that are known.
+/// Derives the listings of a store from the nodes that are known.
 #[derive(Clone)]
 pub(super) struct SyntheticListing {
     store: Arc<dyn Store>,
@@ -84,7 +84,6 @@ impl SyntheticListing {
         Ok(Some(MetadataDir::Node(node)))
     }
 
-    /// Lists a directory that the metadata imply.
     pub(super) fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.folder(context, path)? {
             Some(MetadataDir::Node(node)) => self.names_in(context, &node)?,

@@ -32,7 +32,7 @@ pub struct CheckContext {
     pub threads: usize,
     /// Returns advice about a node, such as which views do not show the node.
     pub notes: fn(&Arc<Arrays>, &Arc<NodeEntry>) -> Vec<String>,
-    /// The numbers of nodes, keys and chunks that were checked so far, which the caller may display.
+    /// The progress of the check, which the caller may display.
     pub progress: Arc<CheckProgress>,
 }
 
@@ -52,14 +52,14 @@ pub struct CheckCounts {
     pub nodes: u64,
     /// Number of keys checked so far.
     pub keys: u64,
-    /// Number of chunks decoded so far.
+    /// Number of decoded chunks so far.
     pub chunks: u64,
     /// Size in bytes of the decoded chunks, as they are stored.
     pub bytes: u64,
 }
 
 impl CheckProgress {
-    /// Returns the numbers of nodes, keys, chunks and bytes that were checked so far.
+    /// Returns what was checked so far, in numbers.
     pub fn counts(&self) -> CheckCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CheckCounts {
@@ -91,8 +91,8 @@ impl CheckContext {
 
     /// Returns a metadata document with the reservation for its memory, or `None` if the document is missing.
     ///
-    /// `listed` is the document's size from a listing; if it is `None`, the size is requested from the store. Fails
-    /// with `TooLarge` if the document is larger than `MAX_DOCUMENT`, and with the errors of the store.
+    /// `listed` is the document's size from a listing; `None` requests it from the store. Fails with `TooLarge` if the
+    /// document is larger than `MAX_DOCUMENT`, and with the errors of the store.
     pub(crate) fn document(
         &self,
         key: &Key,

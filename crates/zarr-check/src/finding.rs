@@ -9,7 +9,7 @@ use crate::spec::SpecSection;
 use zarr_format::error::printable;
 use zarrfs_store::Key;
 
-/// The severity of a finding.
+/// How serious a finding of a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Error: a MUST of the specification is violated, or data are lost.
@@ -42,7 +42,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The code that programs recognize the finding by: words joined by `-`, one of `CODES`.
     pub code: &'static str,
-    /// The key of the document, chunk or folder, or the path of the node.
+    /// The key of the document, chunk or folder that the finding is about, or the path of the node.
     pub key: Key,
     /// The JSON member of the document, or the part of the chunk, that the finding is about. Empty if the finding is
     /// about the whole key.
@@ -145,7 +145,7 @@ impl Finding {
     }
 }
 
-/// All codes, in the order of the manual. The meaning of a published code never changes.
+/// All codes of findings, in the order of the manual. The meaning of a published code never changes.
 pub const CODES: [&str; 85] = [
     // Codes of faults in metadata documents.
     "not-json",

@@ -168,7 +168,6 @@ fn visit_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     }
 }
 
-/// Finds the documents and the children of a node.
 fn visit(
     context: &CheckContext,
     entry: &Arc<NodeEntry>,

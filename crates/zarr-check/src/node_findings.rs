@@ -1,7 +1,7 @@
 //! Collects the findings of one node in bounded memory.
 //!
-//! Of many findings with the same code, only the first ones are listed, with the number of the others. Findings are
-//! sorted by key, so that two checks of the same store print the same text.
+//! Of many findings with the same fault code, only the first ones are listed, with the number of the others. Findings
+//! are sorted by key, so that two checks of the same store print the same text.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -11,10 +11,9 @@ use crate::finding::{Finding, Severity};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
-/// Maximum number of findings with the same code that are listed for a node.
+/// Maximum number of findings with the same fault code that are listed for a node.
 const MAX_LISTED: usize = 100;
 
-/// The findings of one node.
 #[derive(Default)]
 pub(crate) struct NodeFindings {
     by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
@@ -80,8 +79,7 @@ impl NodeFindings {
         for alike in self.by_code.values_mut() {
             alike.cut(MAX_LISTED);
             let count = alike.listed.len() as u64 + alike.dropped;
-            // One or two findings about chunks stay separate, because they do not show that the whole array has the
-            // fault.
+            // One or two findings about chunks do not show that the whole array has the fault.
             let Some(first) = alike.listed.first().filter(|_| count >= 3) else {
                 continue;
             };
@@ -131,7 +129,6 @@ impl NodeFindings {
         first.map(|first| (first, count))
     }
 
-    /// Fails with `Unavailable` if a finding says that a folder could not be listed.
     pub(crate) fn check_listed(&self) -> Result<()> {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
         let mut listed = self.by_code.values().flat_map(|alike| &alike.listed);
@@ -147,7 +144,6 @@ impl NodeFindings {
             .any(|(severity, _)| *severity == Severity::Error)
     }
 
-    /// Whether one of the findings is an error about the given member of a document.
     pub(crate) fn has_error_of(&self, part: &str) -> bool {
         let mut errors = self.by_code.iter();
         errors.any(|((severity, code), alike)| {

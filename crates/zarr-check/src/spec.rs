@@ -9,7 +9,7 @@ pub struct SpecSection {
     pub heading: &'static str,
 }
 
-/// A specification of Zarr, or of a convention for Zarr stores.
+/// A specification of Zarr or of a convention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spec {
     V2,
@@ -75,7 +75,6 @@ impl Spec {
         })
     }
 
-    /// Returns the section of the specification on the hierarchy of nodes.
     pub(crate) fn hierarchy(self) -> SpecSection {
         self.section(match self {
             Spec::V2 => "Groups",
@@ -85,7 +84,6 @@ impl Spec {
         })
     }
 
-    /// Returns the section of the specification on codecs.
     pub(crate) fn codecs(self) -> SpecSection {
         self.section(match self {
             Spec::V2 => "Metadata",

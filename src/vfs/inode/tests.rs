@@ -132,7 +132,7 @@ fn an_open_content_has_one_inode_under_its_name() {
     let old = inodes.look_up(Ino::ROOT, b"a", &file(1));
     let new = inodes.look_up(Ino::ROOT, b"new", &file(2));
     inodes.rename(NameIn::new(Ino::ROOT, b"new"), NameIn::new(Ino::ROOT, b"a"));
-    // A program that looked up the first file opens the inode after the name was replaced, and gets the second file.
+    // A program that looked up the first file opens the inode after the replacement, and gets the second file.
     assert_eq!(inodes.bind(old, Fh(1), Some(2)), Binding::Replaced);
     assert_eq!(inodes.bind_mixed(old, Fh(1), Some(2)), Binding::Added);
     assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);

@@ -75,7 +75,7 @@ impl DecodedWriter {
     }
 }
 
-/// Fails if `wanted`, the new length of a decoded file, differs from its length, which the array determines.
+/// Fails if `wanted` differs from the length of a decoded file, which the array determines.
 pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     if length == wanted {
         return Ok(());

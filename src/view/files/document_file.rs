@@ -49,7 +49,6 @@ pub(super) struct DocumentFile {
     bytes: Arc<ScratchFile>,
     /// The number by which the inode table recognizes the file.
     content: u64,
-    /// Whether the file has writes that are not stored yet.
     is_dirty: Mutex<bool>,
     /// The version that `attributes.json` had when it was opened.
     opened: Option<DocumentVersion>,
@@ -98,7 +97,6 @@ impl DocumentFile {
         })
     }
 
-    /// Opens a scratch file, whose bytes stay in memory.
     pub(super) fn scratch(
         resolver: &Arc<PathResolver>,
         path: &Key,

@@ -22,7 +22,7 @@ use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_export::inspect::file_ending::RemovedFormat;
 use zarrfs_store::Key;
 
-/// A value of the option `--list`, which selects files that directories list.
+/// A value of `--list`, which selects files that directories list.
 #[derive(Clone, Copy, Debug)]
 pub enum ListedFormat {
     /// Lists arrays and groups as files with the given extension.
@@ -173,7 +173,7 @@ impl Default for HeaderDataPairs {
 }
 
 impl HeaderDataPairs {
-    /// Records the lookup of an array's file that exists, if the file is a header or a data file with a header.
+    /// Records the lookup of an array's file, if the file has a header or is one.
     pub(super) fn record_lookup(&self, array: &Key, ending: &FileEnding<'_>) {
         let extension = ending.format.extension;
         if !PAIRS.as_flattened().contains(&extension) {

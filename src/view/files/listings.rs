@@ -20,7 +20,6 @@ pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     entry: Arc<NodeEntry>,
-    /// The names of the files that the view adds to the children.
     files: Vec<Vec<u8>>,
     /// 0 while children are listed, then 1 + the index of the next file in `files`.
     own: usize,
@@ -162,13 +161,11 @@ impl ChunkListing {
         Ok(true)
     }
 
-    /// Returns the number of names before the first one in `recent`.
     fn start(&self) -> u64 {
         self.end - self.recent.len() as u64
     }
 }
 
-/// Returns the name of a chunk's file.
 fn chunk_name(indices: &[u64], extension: &str) -> Vec<u8> {
     format!("{}.{extension}", join_indices(indices)).into_bytes()
 }

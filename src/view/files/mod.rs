@@ -69,8 +69,8 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Creates the view. `root_name` is the base name of the files of the root node, and `listed` are the formats in
-    /// which arrays are listed in addition to the default format.
+    /// Creates the view. `root_name` is the base name of the files of the root node, and `listed` are formats that are
+    /// listed in addition to the default format.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
@@ -116,8 +116,8 @@ impl FilesView {
         (target, info.time_left(stamp.request_time))
     }
 
-    /// Returns the attributes of a file or directory, with the given TTL. If the length of a file cannot be computed,
-    /// the attributes say that it is not exact.
+    /// Returns the attributes of a file or directory. If the length of a file cannot be computed, the length is marked
+    /// as not exact.
     fn attr(&self, context: &RequestContext, target: &PathTarget, ttl: Duration) -> Result<Attr> {
         match self.exact_attr(context, target, ttl) {
             Err(error)
@@ -135,8 +135,7 @@ impl FilesView {
         }
     }
 
-    /// Returns the attributes of a file or directory, with the given TTL. Fails if the length of a file cannot be
-    /// computed.
+    /// Returns the attributes of a file or directory, or fails if the length of a file cannot be computed.
     fn exact_attr(
         &self,
         context: &RequestContext,
@@ -390,7 +389,7 @@ fn name_lines(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
     lines.flatten().collect()
 }
 
-/// Joins sentences into a text with one sentence a line. Returns `None` if there are no sentences.
+/// Joins sentences, one a line. Returns `None` if there are none.
 fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
     let lines = sentences
         .iter()
@@ -398,7 +397,6 @@ fn sentence_lines(sentences: &[impl AsRef<str>]) -> Option<String> {
     (!sentences.is_empty()).then(|| lines.collect())
 }
 
-/// Returns the attributes of a generated file of `size` bytes.
 fn attr_of_file(target: &PathTarget, size: u64, ttl: Duration) -> Attr {
     let entry = target.node();
     let content = match target {
@@ -413,7 +411,6 @@ fn attr_of_file(target: &PathTarget, size: u64, ttl: Duration) -> Attr {
     }
 }
 
-/// Returns the attributes of a scratch file.
 fn scratch_attr(scratch: &Arc<ScratchFile>) -> Attr {
     Attr {
         content: Some(scratch.id()),

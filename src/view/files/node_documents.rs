@@ -1,4 +1,4 @@
-//! The documents in a node's directory: generated ones, or those of an unreadable node as stored.
+//! Provides the documents in a node's directory: generated, or as stored if unreadable.
 //!
 //! `metadata.json` and `attributes.json` are generated when they are opened, and their lengths are computed once per
 //! node.
@@ -89,7 +89,6 @@ pub(super) fn length_of(context: &RequestContext, entry: &NodeEntry, name: &[u8]
     Ok(*length.get_or_init(|| document(node, name).len() as u64))
 }
 
-/// Opens a generated document of a node, whose text is `text`.
 pub(super) fn open(entry: &NodeEntry, text: impl Into<Bytes>) -> OpenedFile {
     GeneratedFile::open(text.into(), entry.version, entry.modified)
 }

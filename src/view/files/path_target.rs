@@ -1,4 +1,4 @@
-//! The targets of paths in the files view: directories, documents and decoded files.
+//! Defines what a path of the files view can name: directories, documents and decoded files.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -29,11 +29,10 @@ pub(super) enum PathTarget {
     RawDocument(Arc<NodeEntry>, BrokenDocument),
     /// The file that says why a node cannot be read.
     ErrorText(Arc<NodeEntry>),
-    /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
-    /// The elements of an array, or of a part of it, as a file in some format.
+    /// A decoded file of an array, a chunk or a selection.
     Decoded(Box<DecodedTarget>),
-    /// A file of all arrays of a group, or of an array with its coordinates.
+    /// A file of a whole group, or of an array with its coordinates.
     GroupFile(Box<GroupTarget>),
     /// A document, chunk or folder of chunks of a node, shown as in an uncompressed Zarr v3 store.
     Plain(Arc<NodeEntry>, Box<PlainPlace>),
@@ -65,7 +64,6 @@ impl PathTarget {
         }
     }
 
-    /// Returns the node to which the file or directory belongs.
     pub(super) fn node(&self) -> &Arc<NodeEntry> {
         match self {
             PathTarget::Decoded(target) => &target.entry,
@@ -89,7 +87,6 @@ pub(super) enum PathEntry {
 }
 
 impl PathEntry {
-    /// Whether the path names a directory.
     pub(super) fn is_directory(&self) -> bool {
         matches!(self, PathEntry::Target(target) if target.is_directory())
     }
@@ -97,7 +94,6 @@ impl PathEntry {
 
 /// A decoded file in some format: the whole array, one chunk or a selection.
 pub(super) struct DecodedTarget {
-    /// The array whose elements the file contains.
     pub(super) entry: Arc<NodeEntry>,
     pub(super) array: Arc<OpenArray>,
     pub(super) format: &'static Format,
@@ -112,7 +108,6 @@ pub(super) struct DecodedTarget {
 
 /// The elements of an array that a file contains.
 pub(super) enum ArrayPart {
-    /// All elements of the array.
     Whole,
     /// The elements of the chunk with the given indices, which is in the grid.
     Chunk(Coordinates),
@@ -129,8 +124,8 @@ pub(super) struct ArrayPlace {
 }
 
 impl ArrayPlace {
-    /// Returns the description of the array that a file format needs: `shape` is the shape of the elements in the file,
-    /// `name` the base name of the file.
+    /// Returns the description of the array that a file format needs. `shape` is the shape of the elements, `name` the
+    /// base name of the file.
     pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
         Some(Subject {
             array: self.entry.array()?,
@@ -183,8 +178,7 @@ impl DecodedTarget {
         self.parts.as_ref().map_err(Error::clone)
     }
 
-    /// Returns a number that identifies the file's content for the inode table. Another array or another header gives
-    /// another number.
+    /// Returns a number that identifies the file: another array or header gives another number.
     pub(super) fn content(&self) -> u64 {
         match &self.parts {
             // CF-decoded values depend on attributes, even in formats whose headers do not.
@@ -208,7 +202,6 @@ impl DecodedTarget {
         }
     }
 
-    /// Opens the file for reading. `name` is the base name of the array's files.
     pub(super) fn export(&self, context: &RequestContext, name: &[u8]) -> Result<Export> {
         let array = &self.array;
         if !self.is_generated() {
@@ -225,8 +218,8 @@ impl DecodedTarget {
         Ok(export)
     }
 
-    /// Returns the exact length of the file in bytes, since programs copy as many bytes as `stat` shows. If the length
-    /// depends on the values of the elements, reads them, once for each version of the array.
+    /// Returns the exact length of the file in bytes, since programs copy as many bytes as `stat` shows. If it depends
+    /// on the values of the elements, reads them, once for each version of the array.
     pub(super) fn exact_length(&self, context: &RequestContext, name: &[u8]) -> Result<u64> {
         if !self.is_generated() {
             let size = self.array.array().element_size();
@@ -243,13 +236,11 @@ impl DecodedTarget {
 
 /// A file of all arrays of a group, or of an array with its coordinates.
 pub(super) struct GroupTarget {
-    /// The group, or the array.
     pub(super) entry: Arc<NodeEntry>,
     pub(super) file: Box<PlannedFile>,
 }
 
 impl GroupTarget {
-    /// Opens the file for reading.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
         // The version is read before the elements. If they change during the read, the version is already stale.
         let mut version = Some(0);

@@ -45,7 +45,7 @@ const PLAIN_DOCUMENT: &[u8] = ZARR_JSON.as_bytes();
 pub(super) struct PathResolver {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) arrays: Arc<Arrays>,
-    /// The hierarchy as an uncompressed Zarr v3 store, whose files open by name in the directories of the nodes.
+    /// The hierarchy as an uncompressed Zarr v3 store.
     pub(super) plain: PlainView,
     /// The base name of the files of the root node.
     pub(super) root_name: Box<[u8]>,
@@ -60,8 +60,8 @@ impl PathResolver {
         no_file_is_none(self.lookup_or_reason(context, path))
     }
 
-    /// Returns the file or directory at a path, or `None` if the path does not exist. Fails with `NoFile` and the
-    /// reason if the path names a decoded file that cannot be generated.
+    /// Returns the file or directory at a path, or `None` if it does not exist. Fails with `NoFile` and the reason if
+    /// the path names a decoded file that cannot be generated.
     pub(super) fn lookup_or_reason(
         &self,
         context: &RequestContext,
@@ -99,7 +99,7 @@ impl PathResolver {
             .flatten()
     }
 
-    /// Returns the names of the generated documents in a node's directory, without an unlinked `attributes.json`.
+    /// Returns the names of the generated documents that a node's directory has.
     pub(super) fn document_names(&self, node: &Key) -> Vec<Vec<u8>> {
         let attributes = node.child(ATTRIBUTES).ok();
         let replacement = attributes.and_then(|path| self.scratch_files.replacement(&path));
@@ -120,7 +120,7 @@ impl PathResolver {
     }
 
     /// Returns what a path names in the store, or `None` if the path does not exist. Fails with `NoFile` and the reason
-    /// if the path names a decoded file that cannot be generated.
+    /// for a decoded file that cannot be generated.
     fn resolve_or_reason(
         &self,
         context: &RequestContext,
@@ -133,8 +133,8 @@ impl PathResolver {
         self.resolve_below(context, root, None, &names)
     }
 
-    /// Returns what a name in a resolved directory refers to, or `None` if it does not exist. Fails with `NoFile` if it
-    /// names a decoded file that cannot be generated. If the directory has changed, resolves the whole path again.
+    /// Returns what a name in a resolved directory refers to, or `None`. Fails with `NoFile` for a decoded file that
+    /// cannot be generated. If the directory has changed, resolves the whole path again.
     pub(super) fn resolve_child(
         &self,
         context: &RequestContext,
@@ -240,7 +240,7 @@ impl PathResolver {
                 Some(PathTarget::Document(entry.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(entry.clone())),
-            // `zarr.json` and `c/` belong to the array as a node of an uncompressed Zarr v3 store.
+            // These are the paths of an uncompressed Zarr v3 store.
             [PLAIN_DOCUMENT | b"c", ..] => self.plain_place(context, entry, rest)?,
             [name] => {
                 let ending = name.strip_prefix(self.name_of(entry));
@@ -365,7 +365,7 @@ impl PathResolver {
         Ok(target)
     }
 
-    /// Parses the selection of an array in a file name. Fails with `NoFile` and the reason if the selection is invalid.
+    /// Parses the selection in a file name. Fails with `NoFile` and the reason if it is invalid.
     pub(super) fn selected(
         &self,
         context: &RequestContext,
@@ -422,7 +422,7 @@ impl PathResolver {
     }
 
     /// Returns the file of the elements `part` of an array, or `None` if the array has no such part. Fails with
-    /// `NoFile` if the format cannot express the elements.
+    /// `NoFile` if the format cannot express them.
     fn decoded(
         &self,
         place: ArrayPlace,
@@ -469,8 +469,7 @@ impl PathResolver {
         target_of(entry, choice, answer)
     }
 
-    /// Returns the file of an array with its coordinates that `choice` names. Fails with `NoFile` and the reason if it
-    /// cannot be generated.
+    /// Returns the file of an array with its coordinates. Fails with `NoFile` and the reason if it cannot be generated.
     pub(super) fn variable_target(
         &self,
         context: &RequestContext,
@@ -550,7 +549,6 @@ impl PathResolver {
         place.subject(self.name_of(&place.entry), shape)
     }
 
-    /// Returns the name of the file that contains the whole array in the given format.
     pub(super) fn file_name(&self, entry: &NodeEntry, format: &Format) -> Vec<u8> {
         [self.name_of(entry), b".", format.extension.as_bytes()].concat()
     }

@@ -1,9 +1,8 @@
 //! In-memory state of the files view: scratch files, unlinked documents, versions that were read.
 //!
 //! To save `attributes.json`, programs rename another file onto it, or unlink it and create it again. Of these steps,
-//! only the one that gives the document its new text reaches the store. A scratch file is another file that a program
-//! creates in a node's directory. It lives in memory until it is unlinked, is renamed onto the document, or the mount
-//! ends.
+//! only the one that gives the document its new text reaches the store. Other files that programs create in a node's
+//! directory are scratch files, which stay in memory until they are unlinked or renamed onto the document.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -66,8 +65,7 @@ struct Content {
 }
 
 impl ScratchFile {
-    /// Creates a file with the given bytes. Fails with `NoSpace` if the view's scratch files would be too large in
-    /// total.
+    /// Creates a file in memory. Fails with `NoSpace` if the view's scratch files would be too large in total.
     pub(super) fn new(budget: &Arc<ScratchBudget>, bytes: Vec<u8>) -> Result<Arc<ScratchFile>> {
         budget.reserve(bytes.len() as u64)?;
         Ok(ScratchFile::with_bytes(
@@ -108,7 +106,6 @@ impl ScratchFile {
         self.content.lock().bytes.len() as u64
     }
 
-    /// Returns the time of the last write, or the modification time that a program has set.
     pub(super) fn modified(&self) -> SystemTime {
         self.content.lock().modified
     }
@@ -337,8 +334,8 @@ impl ScratchFiles {
         Some(recreated.map_or(Replacement::Nothing, Replacement::File))
     }
 
-    /// Creates a scratch file. Fails with `Exists` if the path has one, and with `NoSpace` above the limits of number
-    /// and size. `origin` is the version of the document of which the bytes are a copy.
+    /// Creates a scratch file. Fails with `Exists` if the path has one, and with `NoSpace` above a limit. `origin` is
+    /// the version of the document of which the bytes are a copy.
     pub(super) fn make_scratch(
         &self,
         path: &Key,
@@ -393,8 +390,8 @@ impl ScratchFiles {
         self.files.lock().remove_document(path)
     }
 
-    /// Creates a document again that was unlinked. Fails with `Exists` if the old document has appeared again, or if
-    /// the document was already created again.
+    /// Creates an unlinked document again. Fails with `Exists` if the old document has appeared again, or another new
+    /// one exists.
     pub(super) fn recreate_document(&self, path: &Key) -> Result<Arc<ScratchFile>> {
         let scratch =
             ScratchFile::new(&self.budget, Vec::new()).map_err(|error| error.about(path))?;
@@ -429,8 +426,8 @@ impl ScratchFiles {
         self.last_read.lock().get(path).cloned()
     }
 
-    /// Replaces the version that a program read last by the saved version, since the program may save the document
-    /// again. Does nothing if no program has read the document.
+    /// Replaces the version that a program read last, if any, by the saved one, since the program may save the document
+    /// again.
     pub(super) fn record_saved(&self, path: &Key, saved: &DocumentVersion) {
         if let Some(version) = self.last_read.lock().get_mut(path) {
             *version = saved.clone();
@@ -447,16 +444,15 @@ impl ScratchFiles {
         self.files.lock().scratch.get(path)?.origin.clone()
     }
 
-    /// Returns the `Changed` error of an earlier rename of a scratch file onto the document `to`, or `None` if there
-    /// was none or the file was written since.
+    /// Returns the error of an earlier, failed rename of a scratch file onto the document `to`, or `None` if there was
+    /// none or the file was written since.
     pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
         let files = self.files.lock();
         let (store_view_only, error) = files.scratch.get(from)?.refusal.as_ref()?;
         (store_view_only == to).then(|| error.clone())
     }
 
-    /// Records that a scratch file could not replace the document `to`, because the document has changed since it was
-    /// read.
+    /// Records that a scratch file could not replace the document `to`, because the document has changed.
     pub(super) fn record_refusal(&self, from: &Key, to: &Key, error: &Error) {
         if let Some(file) = self.files.lock().scratch.get_mut(from)
             && error.kind() == Kind::Changed
@@ -465,7 +461,7 @@ impl ScratchFiles {
         }
     }
 
-    /// Records that a scratch file was written, so that it is no copy of a document and may replace one again.
+    /// Records that a scratch file was written and is no copy of a document any more.
     pub(super) fn record_write(&self, path: &Key) {
         if let Some(file) = self.files.lock().scratch.get_mut(path) {
             (file.refusal, file.origin) = (None, None);

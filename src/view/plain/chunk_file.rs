@@ -23,7 +23,7 @@ use zarrfs_export::formats::{Export, FileParts};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::part;
 
-/// A chunk of an array that is shown uncompressed, in the layout of a Zarr v2 or v3 store.
+/// A chunk of an array that is shown uncompressed.
 pub(crate) struct PlainChunk {
     pub(super) layout: PlainLayout,
     pub(super) indices: Coordinates,
@@ -62,7 +62,6 @@ impl PlainChunk {
         array.length_of(context, &name, &version_of, measure)
     }
 
-    /// Opens the chunk's file for reading.
     pub(super) fn open(&self, context: &RequestContext, target: &Target) -> Result<OpenedFile> {
         let array = self.array();
         // An array that cannot be decoded is reported by the open, not by each read.
@@ -106,7 +105,6 @@ impl PlainChunk {
         Ok(Padding::new(region, whole, fill))
     }
 
-    /// Encodes a chunk of variable-length elements.
     fn encoded(&self, context: &RequestContext) -> Result<ReservedBytes> {
         let array = self.array();
         let region = self.region()?;
@@ -133,7 +131,7 @@ fn length_prefix(array: &OpenArray, length: u64) -> Result<[u8; 4]> {
     Ok(length.to_le_bytes())
 }
 
-/// The open file of a chunk of fixed-length elements, which are decoded on demand.
+/// The open file of a chunk of fixed-length elements.
 struct DecodedChunk {
     /// The elements of the chunk that are inside the array.
     elements: Export,
@@ -143,7 +141,7 @@ struct DecodedChunk {
     padding: Option<Padding>,
     /// The stored chunk of the array that contains the elements.
     chunk: ChunkIndex,
-    /// Whether a program has read the file, which counts as a read of the stored chunk.
+    /// Whether a program has read the file.
     is_read: AtomicBool,
 }
 
@@ -160,14 +158,14 @@ impl ReadAt for DecodedChunk {
 }
 
 impl DecodedChunk {
-    /// Records a read of the stored chunk, at the first read of the file.
+    /// Counts the first read of the file as a read of the stored chunk.
     fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::Relaxed) {
             self.elements.array().record_chunk_read(self.chunk);
         }
     }
 
-    /// Returns up to `len` bytes of the file at `offset`, with padding for elements outside the array.
+    /// Returns bytes of the file, with padding for elements outside the array.
     fn padded(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let Some(padding) = &self.padding else {
             return self.elements.read_at(context, offset, len);

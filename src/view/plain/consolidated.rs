@@ -43,7 +43,7 @@ const BATCH: usize = 1 << 20;
 /// A cache of the consolidated metadata of a hierarchy's groups.
 pub(super) struct ConsolidatedTexts {
     texts: Mutex<LruCache<Key, CachedText>>,
-    /// The groups for which a caller is collecting documents, so that other callers wait for the result.
+    /// The groups for which documents are being collected.
     collecting: SingleFlight<Key, ConsolidatedText>,
     memory: Arc<MemoryBudget>,
 }
@@ -113,7 +113,7 @@ impl ConsolidatedTexts {
         is_valid.then(|| kept.text.clone())
     }
 
-    /// Collects the documents below a group, and adds the consolidated metadata to the cache.
+    /// Collects the documents below a group, and caches the consolidated metadata.
     fn make(&self, plain: &PlainHierarchy, group: &Arc<NodeEntry>) -> Result<ConsolidatedText> {
         let begun = Instant::now();
         let collect = |context: &RequestContext| self.collect(context, plain, group);
@@ -219,7 +219,6 @@ impl ConsolidatedTexts {
     }
 }
 
-/// Returns the next name of a listing. Returns `None` at its end, or if the folder was removed.
 fn next_name(context: &RequestContext, listing: &mut dyn Listing) -> Result<Option<Name>> {
     match listing.next(context) {
         Err(error) if error.kind() == Kind::NotFound => Ok(None),

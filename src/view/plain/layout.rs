@@ -65,8 +65,7 @@ impl PlainLayout {
         }
     }
 
-    /// Returns the description of the array for a metadata document of the uncompressed store, with the metadata
-    /// `array`.
+    /// Returns the description of the array for a metadata document of the uncompressed store.
     pub(super) fn described<'a>(&'a self, array: &'a Array) -> Result<PlainArray<'a>> {
         Ok(PlainArray {
             array,
@@ -99,7 +98,7 @@ impl PlainLayout {
         self.array.has_chunk(context, self.own_chunk(indices)?)
     }
 
-    /// Returns the smallest separately decoded chunk of the array that contains the elements of an uncompressed chunk.
+    /// Returns the array's own chunk that contains the elements of an uncompressed chunk.
     pub(super) fn own_chunk(&self, indices: &[u64]) -> Result<ChunkIndex> {
         let start = self.grid()?.region(indices).start;
         Ok(self.own_grid()?.locate(&start).0)
@@ -232,7 +231,7 @@ impl PlainLayout {
     }
 }
 
-/// The position of an uncompressed chunk in the order of the stored chunks, in which chunks are listed.
+/// The position of an uncompressed chunk in the order of the stored chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChunkPlace {
     /// The number of the stored chunk in C order.

@@ -38,8 +38,7 @@ impl Documents {
         })
     }
 
-    /// Continues the listing after the document with the directory offset `cursor`. Returns false if no document has
-    /// the offset.
+    /// Continues the listing after a document. Returns false if no document has the directory offset `cursor`.
     fn seek(&mut self, cursor: u64) -> bool {
         let place = cursor.checked_sub(FIRST_DOCUMENT);
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -49,8 +48,7 @@ impl Documents {
     }
 }
 
-/// The listing of a group in an uncompressed store: the children that the format can express, then the group's metadata
-/// documents.
+/// The listing of a group in an uncompressed store: its children, then its metadata documents.
 pub(super) struct GroupListing {
     pub(super) children: Box<dyn Listing>,
     pub(super) plain: Arc<PlainHierarchy>,
@@ -98,7 +96,7 @@ impl Listing for GroupListing {
     }
 }
 
-/// The listing of an array's folder in an uncompressed store: the chunks, then the array's metadata documents.
+/// The listing of an array's folder in an uncompressed store: its chunks, then its metadata documents.
 pub(super) struct ArrayListing {
     layout: PlainLayout,
     target: &'static Target,

@@ -93,7 +93,7 @@ pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     if bytes == array.fill_value.bytes || !is_fill_for_v2(array) {
         return array.attributes.edited(&[(FILL.to_string(), None)]);
     }
-    // JSON has no NaN, so a `_FillValue` that is not a number remains a string.
+    // JSON has no NaN, so a NaN keeps its base64 text.
     let number = fill::render(&array.data_type, &bytes);
     match array.attributes.get(FILL) {
         Some(Value::String(_)) if number.is_number() => array.attributes.with(FILL, &number),

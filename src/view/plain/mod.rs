@@ -237,7 +237,6 @@ impl PlainView {
         })
     }
 
-    /// Opens a file of the view for reading.
     pub(crate) fn open_place(
         &self,
         context: &RequestContext,
@@ -259,7 +258,6 @@ impl PlainView {
         }
     }
 
-    /// Opens the listing of a folder of the view.
     pub(crate) fn list_place(
         &self,
         context: &RequestContext,

@@ -22,20 +22,19 @@ pub(crate) enum PlainPlace {
     Document(PlainNode, &'static str),
     /// The folder of the chunks that begin with the given indices.
     ChunkFolder(PlainLayout, Vec<u64>),
-    /// A chunk that has a file.
+    /// The file of a chunk.
     Chunk(PlainChunk),
     /// The file that says why the store cannot express a node.
     ErrorText(PlainNode),
 }
 
 impl PlainPlace {
-    /// Whether the path names a folder.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, PlainPlace::Node(_) | PlainPlace::ChunkFolder(..))
     }
 }
 
-/// A node of a hierarchy, as it is shown in an uncompressed store.
+/// A node as it is shown in an uncompressed store.
 #[derive(Clone)]
 pub(crate) struct PlainNode {
     pub(super) entry: Arc<NodeEntry>,
@@ -133,7 +132,7 @@ impl PlainHierarchy {
         self.below_node(context, entry, rest)
     }
 
-    /// Returns the file or folder at a path relative to the folder of a node, or `None` if the path does not exist.
+    /// Returns the file or folder at a path relative to the folder of a node.
     pub(crate) fn below_node(
         &self,
         context: &RequestContext,
@@ -168,7 +167,7 @@ impl PlainHierarchy {
         }
     }
 
-    /// Returns the file or folder at a path relative to the folder of an array, or `None` if the path does not exist.
+    /// Returns the file or folder at a path relative to the folder of an array.
     fn in_array(
         &self,
         context: &RequestContext,

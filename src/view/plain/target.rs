@@ -53,9 +53,7 @@ pub(super) struct PlainArray<'a> {
 pub(super) struct NodeDocument {
     /// The path of the node, relative to the group with the consolidated metadata.
     pub(super) node: String,
-    /// The file name of the document.
     pub(super) name: &'static str,
-    /// The JSON text of the document.
     pub(super) text: String,
 }
 

@@ -140,7 +140,7 @@ fn attributes_text(attributes: &Attributes) -> String {
     String::from_utf8(json_text::document(attributes.text())).unwrap_or_default()
 }
 
-/// Returns the attributes of an array for Zarr v2, where `_ARRAY_DIMENSIONS` has the names of dimensions.
+/// Returns the attributes of an array for Zarr v2, with the names of dimensions.
 fn array_attributes(array: &Array) -> Attributes {
     let attributes = ome_4(&mask::attributes_for_v2(array));
     let is_named = array.dimension_names.iter().any(Option::is_some);

@@ -176,7 +176,7 @@ fn a_truncated_document_is_requested_again_once_its_length_is_known() {
     let store = Proxied::new();
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
-    // The cache does not know the true length of the object yet, so it accepts a truncated answer.
+    // The cache accepts a truncated answer, because it does not know the true length yet.
     let half = Store::get(&memo, &UNLIMITED, &name, LENGTH)
         .unwrap()
         .unwrap();

@@ -18,8 +18,7 @@ use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
 const NAME: &str = "store.zip";
 
-/// A local store with a TTL of one minute, so that no cache expires during the test and only the open archive can
-/// detect the change.
+/// A local store with a TTL of one minute, so that only the open archive can detect a change.
 struct MinuteFolder(LocalStore, StoreInfo);
 
 impl Layer for MinuteFolder {

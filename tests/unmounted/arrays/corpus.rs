@@ -114,7 +114,7 @@ fn the_corpus_reads_as_its_manifest_says() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Copies the directory of a node from a view into a local folder, without the directories of child nodes.
+/// Copies the directory of a node into a local folder, without those of child nodes.
 fn copy_node(view: &Arc<dyn View>, path: &Key, folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let mut listing = view.list(&UNLIMITED, path).unwrap();

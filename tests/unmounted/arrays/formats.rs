@@ -1,4 +1,4 @@
-//! Tests that in every format, any range of a file equals that slice of the file.
+//! Tests that any range of a file in any format is a slice of it.
 //!
 //! The size of a file is known before it is read, and its header is cheap.
 

@@ -1,4 +1,4 @@
-//! Tests that the header or the end of a file is read with few decoded chunks, in every format.
+//! Tests that reading a file's header or end decodes few chunks, in every format.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -28,7 +28,6 @@ pub fn write_rows(store: &Path, data_type: &str, size: usize) {
     write_alike(store, CUBE, data_type, size);
 }
 
-/// Writes an array whose chunks all have the same bytes.
 fn write_alike(store: &Path, (shape, chunk, names): Arrangement, data_type: &str, size: usize) {
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let gzip = json!({"name": "gzip", "configuration": {"level": 1}});

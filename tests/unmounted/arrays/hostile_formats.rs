@@ -10,13 +10,11 @@ use crate::arrays::stored::{default_keys, key, memory, v3, view_of};
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns the length of a file of the files view in bytes.
 fn length(store: MemoryStore, name: &str) -> u64 {
     let (view, _) = view_of(Arc::new(store), &[]);
     view.lookup(&UNLIMITED, &key(name)).unwrap().unwrap().size
 }
 
-/// Returns the metadata of an OME-Zarr group with one image, whose resolution levels are at `paths`.
 fn image(axes: &[&str], paths: &[String]) -> Value {
     let axes: Vec<Value> = axes.iter().map(|name| json!({"name": name})).collect();
     let datasets: Vec<Value> = paths.iter().map(|path| json!({"path": path})).collect();

@@ -1,4 +1,4 @@
-//! Tests chunk keys in each chunk key encoding of v3 and with the separators of v2 writers.
+//! Tests chunk keys: each chunk key encoding of v3, and the separators of v2 writers.
 
 use std::sync::Arc;
 use std::time::Duration;

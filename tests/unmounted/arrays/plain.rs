@@ -47,7 +47,6 @@ fn document(view: &Arc<dyn View>, path: &str) -> Value {
     serde_json::from_slice(&read(view, path)).unwrap()
 }
 
-/// Returns the bytes of all files of a view, by path.
 fn files(view: &Arc<dyn View>, path: &str) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut listing = view.list(&UNLIMITED, &key(path)).unwrap();
@@ -314,7 +313,6 @@ fn a_listing_resumes_after_each_name() {
     }
 }
 
-/// A store that cannot list its keys.
 struct Unlisted(MemoryStore, StoreInfo);
 
 impl Layer for Unlisted {

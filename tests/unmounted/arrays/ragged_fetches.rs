@@ -1,4 +1,4 @@
-//! Tests concurrent fetches of chunks of texts: how many run at a time, and how many there are.
+//! Tests concurrent fetches of chunks of texts: their number and their concurrency.
 //!
 //! The texts must be correct, whatever the lengths of the chunks are.
 
@@ -30,7 +30,7 @@ type Hook = fn(&MemoryStore);
 struct Gathering {
     memory: MemoryStore,
     info: StoreInfo,
-    /// Number of requests that have not been answered yet.
+    /// Number of requests that the store has not answered yet.
     now: Mutex<usize>,
     more: Condvar,
     most: AtomicUsize,
@@ -90,7 +90,7 @@ impl Layer for GatheringStore {
     }
 
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-        // A key with a dot is that of a metadata document, whose requests are not counted.
+        // Only metadata documents have a dot in their keys here, and requests for them are not counted.
         if key.to_string().contains('.') {
             return self.0.memory.get(context, key, limit);
         }
@@ -128,7 +128,6 @@ impl Reader for GatheringReader {
     }
 }
 
-/// Reads all texts of the array at the root of a store.
 fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<String> {
     let limits = Limits {
         memory,
@@ -147,7 +146,6 @@ fn texts_of(store: &GatheringStore, memory: u64, stats: &Arc<Stats>) -> Vec<Stri
     records.iter().map(text).collect()
 }
 
-/// Returns a store whose root has the given metadata document.
 fn holding(name: &str, document: &Value) -> MemoryStore {
     let store = MemoryStore::default();
     store.set(key(name), document.to_string().into_bytes());

@@ -506,7 +506,6 @@ impl MortonArray {
         flat_file_of(store, &self.shape, memory, 8)
     }
 
-    /// Reads a byte range of the file, and compares it with the bytes of the array.
     fn read(&self, file: &FlatFile, range: Range<usize>) {
         let found = file
             .read(&UNLIMITED, range.start as u64..range.end as u64)

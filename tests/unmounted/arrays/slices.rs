@@ -18,7 +18,6 @@ use crate::arrays::stored::{default_keys, key, memory, v3, view_of};
 use crate::common;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns the selected elements of an array in C order.
 fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
     let count: u64 = case.shape.iter().product();
     let size = whole.len().checked_div(count as usize).unwrap_or(0);
@@ -35,7 +34,6 @@ fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
     places.into_iter().flat_map(element).copied().collect()
 }
 
-/// Generates the comma-separated parts of a selection, which may fit dimensions of any length.
 fn parts() -> impl Strategy<Value = String> {
     let bound = || {
         prop_oneof![

@@ -1,4 +1,4 @@
-//! Tests that the cost of listing a sparse array depends on the stored chunks, not on the grid.
+//! Tests that listing sparse arrays costs as much as their stored chunks, not their grids.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -175,8 +175,7 @@ fn an_array_with_enough_stored_chunks_is_listed_as_a_file() {
         names(&view, "a").contains("a.npy")
     };
     for number in 0..32 {
-        // The directory lists stored chunks instead of the file until 1/16 of the grid is stored, which is 2 of 32
-        // chunks.
+        // Up to 1/16 of the grid, which is 2 of 32 chunks, the directory lists stored chunks instead of the file.
         assert_eq!(form(), number > 2, "{number} chunks are stored");
         std::fs::write(folder.path().join(format!("a/c/{number}")), "x").unwrap();
     }

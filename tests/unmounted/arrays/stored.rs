@@ -329,7 +329,6 @@ fn a_listing_resumes_although_chunks_are_removed() {
     assert!(listing.next(&UNLIMITED).unwrap().is_some());
 }
 
-/// A store that cannot list its keys.
 struct Unlisted {
     inner: MemoryStore,
     info: StoreInfo,

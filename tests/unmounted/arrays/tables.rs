@@ -12,10 +12,8 @@ use crate::arrays::formats::{check, ranges_of};
 use crate::arrays::stored::{default_keys, key, memory, strings, v3, view_of};
 use crate::common;
 
-/// The extended attribute that lists the arrays of a group that a file leaves out.
 const LEFT_OUT: &[u8] = b"user.zarrfs.left_out";
 
-/// Returns the metadata of a v3 array with chunks of three elements.
 fn column(data_type: &str, shape: &[u64]) -> String {
     described(data_type, shape, &json!({}))
 }
@@ -51,7 +49,6 @@ fn texts(texts: &[&str]) -> Vec<u8> {
     chunk
 }
 
-/// Returns a store with an AnnData table of three rows.
 fn observations() -> MemoryStore {
     let encoding =
         |kind: &str, ordered: bool| group(&json!({"encoding-type": kind, "ordered": ordered}));

@@ -1,4 +1,4 @@
-//! Tests that any range of a file of texts equals the same slice of the whole file.
+//! Tests that any range of a file of texts equals the file's slice.
 
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ const TEXTS: [&str; 6] = [
     "x\ny",
 ];
 
-/// Returns a chunk of texts as the codec `vlen-utf8` encodes it.
 pub(crate) fn encoded(texts: &[&str]) -> Vec<u8> {
     let length = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
     let mut chunk = length(texts.len()).to_vec();

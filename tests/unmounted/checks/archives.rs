@@ -1,4 +1,4 @@
-//! Tests that a check reports the entries of an archive that the store does not show.
+//! Tests that a check reports entries of an archive that the store hides.
 
 use std::sync::Arc;
 

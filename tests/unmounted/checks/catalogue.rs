@@ -1,4 +1,4 @@
-//! Lists kinds of damage to stores, with the finding that a check must report for each.
+//! Lists kinds of damage to stores, each with the finding of a check.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests `zarrfs check` as a command: output, JSON, exit status, and the examples of the man page.
+//! Tests `zarrfs check` as a command: output, JSON, exit status, and the manual's examples.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

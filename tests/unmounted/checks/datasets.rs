@@ -31,7 +31,6 @@ fn one(severity: Severity, code: &'static str, key: &str, part: &str) -> Vec<Fac
     vec![(severity, code, key.to_string(), part.to_string())]
 }
 
-/// Writes a v3 array that has only one chunk.
 fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     let mut document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
     if let Some(names) = names {
@@ -43,7 +42,6 @@ fn array(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>)
     store.set(key(&chunk), vec![1; count]);
 }
 
-/// Writes a v2 array that has only one chunk.
 fn array_of_v2(store: &MemoryStore, path: &str, shape: &[u64], names: Option<&[&str]>) {
     put(
         store,

@@ -29,7 +29,6 @@ fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<ReconsolidatedDocume
     rebuild_consolidated(&context, &start)
 }
 
-/// Checks a store. Returns the findings about consolidated metadata.
 fn faults(store: Arc<dyn Store>) -> Vec<String> {
     let (findings, _) = run(store, How::default());
     let told = findings
@@ -38,7 +37,6 @@ fn faults(store: Arc<dyn Store>) -> Vec<String> {
     told.map(Finding::to_text).collect()
 }
 
-/// Returns the bytes of all files below a folder, by path.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];
@@ -56,7 +54,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Returns the store `v2_consolidated`, in which the group `a` has consolidated metadata of its own, with wrong copies.
+/// Returns the store `v2_consolidated` with consolidated metadata in the group `a` too, which are wrong.
 fn v2_nested() -> MemoryStore {
     let store = v2_consolidated();
     let copies = json!({".zgroup": {"zarr_format": 2}, "x/.zarray": {}, "../b": {}});
@@ -65,7 +63,7 @@ fn v2_nested() -> MemoryStore {
     store
 }
 
-/// Returns the store `v3_consolidated`, in which the group `a` has consolidated metadata of its own, with wrong copies.
+/// Returns the store `v3_consolidated` with consolidated metadata in the group `a` too, which are wrong.
 fn v3_nested() -> MemoryStore {
     let store = v3_consolidated();
     let member = json!({"kind": "inline", "metadata": {"gone": {}, "b/": {}, "/b": {"x": 1}}});
@@ -227,7 +225,7 @@ fn copies_of_groups_have_no_consolidated_metadata() {
     assert_eq!(counts, [(0, 1, 0), (1, 0, 3)]);
 }
 
-/// A store, the path of a node in it, and the kind of the error with which its consolidated metadata cannot be rebuilt.
+/// A store, the path of a node, and the kind of the error of a rebuild.
 type Refused = (fn() -> MemoryStore, &'static str, Kind);
 
 #[test]

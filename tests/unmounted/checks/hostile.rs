@@ -21,7 +21,6 @@ fn codes(store: MemoryStore) -> Vec<&'static str> {
     findings(store).iter().map(|finding| finding.code).collect()
 }
 
-/// Checks a store, and fails if the check exceeds the time limit.
 fn findings(store: MemoryStore) -> Vec<Finding> {
     let began = Instant::now();
     let found = run(Arc::new(store), DATA).0;

@@ -13,7 +13,6 @@ use zarrfs_store::{Key, Object, Store};
 use crate::dialects::hierarchies::key;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store that counts the bytes of its answers.
 struct CountingStore {
     memory: MemoryStore,
     read: AtomicU64,

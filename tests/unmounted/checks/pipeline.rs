@@ -63,7 +63,6 @@ impl Layer for WaitingStore {
     }
 }
 
-/// Returns a group of `count` arrays with one chunk each.
 fn arrays(count: u32) -> MemoryStore {
     let memory = MemoryStore::default();
     memory.set(Key::new("zarr.json").unwrap(), GROUP.to_vec());

@@ -19,11 +19,9 @@ use crate::checks::stores::{
 };
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store that counts the requests for each key.
 struct NotingStore {
     memory: MemoryStore,
     asked: Mutex<BTreeMap<Key, u32>>,
-    /// The number of `head` requests for each key.
     headed: Mutex<BTreeMap<Key, u32>>,
     /// The prefixes that were listed; the flag is true for a recursive listing.
     listed: Mutex<Vec<(Key, bool)>>,
@@ -159,7 +157,6 @@ impl Layer for NotingStore {
     }
 }
 
-/// Collects all keys below a folder.
 fn keys_below(store: &MemoryStore, folder: &Key, found: &mut Vec<Key>) {
     let mut listing = store.list(&UNLIMITED, folder).unwrap();
     while let Some(name) = next(&mut *listing) {

@@ -1,4 +1,4 @@
-//! Tests that the sections in findings exist in the specifications and the manual lists all codes.
+//! Tests that the cited sections exist, and that the manual lists all codes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -63,7 +63,7 @@ fn sections_of_findings_are_headings_of_the_specifications() {
     };
     let mut sections = named_sections();
     assert!(sections.len() > 20, "{sections:?}");
-    // Methods of `Spec` cite these sections, so the headings are not found next to a variant.
+    // Methods of `Spec` cite these sections.
     let by_document = [
         ("V2", ["Chunks", "Groups", "Metadata"]),
         (

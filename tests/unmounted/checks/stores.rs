@@ -50,7 +50,6 @@ pub(crate) fn set(path: &'static str, pointer: &'static str, value: Value) -> Da
     })
 }
 
-/// Returns a function that removes a member of a JSON document.
 pub(crate) fn without(path: &'static str, name: &'static str) -> Damage {
     Box::new(move |store| {
         let mut changed = document(store, path);
@@ -69,12 +68,10 @@ pub(crate) fn adds(path: &'static str, document: Value) -> Damage {
     Box::new(move |store| put(store, path, document.clone()))
 }
 
-/// Returns a function that copies the bytes of a key to another key.
 pub(crate) fn copies(from: &'static str, to: &'static str) -> Damage {
     Box::new(move |store| store.set(key(to), bytes(store, from)))
 }
 
-/// Returns a function that renames a key.
 pub(crate) fn moves(from: &'static str, to: &'static str) -> Damage {
     Box::new(move |store| {
         store.set(key(to), bytes(store, from));
@@ -82,7 +79,6 @@ pub(crate) fn moves(from: &'static str, to: &'static str) -> Damage {
     })
 }
 
-/// Returns a function that deletes a key.
 pub(crate) fn erases(path: &'static str) -> Damage {
     Box::new(move |store| store.erase(&key(path)))
 }
@@ -96,7 +92,7 @@ pub(crate) fn changes(path: &'static str, change: fn(&mut Vec<u8>)) -> Damage {
     })
 }
 
-/// Returns a function that damages a store in two ways, one after the other.
+/// Returns a function that applies two kinds of damage.
 pub(crate) fn both(first: Damage, second: Damage) -> Damage {
     Box::new(move |store| {
         first(store);
@@ -117,7 +113,6 @@ pub(crate) fn v3() -> MemoryStore {
     store
 }
 
-/// Returns the same store as `v3`, with consolidated metadata.
 pub(crate) fn v3_consolidated() -> MemoryStore {
     let store = v3();
     let copies =
@@ -136,7 +131,6 @@ pub(crate) fn v2() -> MemoryStore {
     store
 }
 
-/// Returns the same store as `v2`, with consolidated metadata.
 pub(crate) fn v2_consolidated() -> MemoryStore {
     let store = v2();
     let keys = [".zgroup", "a/.zgroup", "a/b/.zarray", "a/b/.zattrs"];
@@ -162,7 +156,6 @@ pub(crate) fn plain(codecs: Value, chunks: &[&[u8]]) -> MemoryStore {
     store
 }
 
-/// Returns the metadata of a v3 array of bytes with the given shape, chunk shape and codecs.
 pub(crate) fn plain_array(shape: Value, chunk: Value, codecs: Value) -> Value {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8", "fill_value": 0,
@@ -199,7 +192,8 @@ pub(crate) fn sharding(inner: usize) -> Value {
     }}])
 }
 
-/// Returns a shard of two inner chunks, with these entries in its index.
+/// Returns a shard of two inner chunks whose index has the entries `places`. `spare` unused bytes follow the inner
+/// chunks.
 pub(crate) fn shard(places: [[u64; 2]; 2], spare: usize) -> Vec<u8> {
     let inner = |text: &[u8]| [text, &crc32c::crc32c(text).to_le_bytes()].concat();
     let mut shard = [inner(b"ab"), inner(b"cd"), vec![0; spare]].concat();
@@ -217,7 +211,7 @@ pub(crate) fn sharded() -> MemoryStore {
     plain(sharding(2), &[&shard([[0, 6], [6, 6]], 0)])
 }
 
-/// Replaces a shard by one with these entries in its index.
+/// Returns a function that replaces a shard by one whose index has the entries `places`.
 pub(crate) fn indexed(places: [[u64; 2]; 2], spare: usize) -> Damage {
     Box::new(move |store| store.set(key("c/0"), shard(places, spare)))
 }
@@ -246,7 +240,6 @@ pub(crate) fn n5() -> MemoryStore {
     written::n5()
 }
 
-/// Writes a store to a folder.
 pub(crate) fn write_to(store: &MemoryStore, folder: &Path) {
     write_below(store, &Key::root(), folder);
 }

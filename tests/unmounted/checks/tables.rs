@@ -1,4 +1,4 @@
-//! Reports AnnData objects that anndata cannot open: missing parts and inconsistent lengths.
+//! Tests reports of AnnData objects that anndata cannot open: missing parts, inconsistent lengths.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ fn group(store: &MemoryStore, path: &str, attributes: Value) {
     put(store, &format!("{path}zarr.json"), document);
 }
 
-/// Writes an array with its only chunk.
 fn array(store: &MemoryStore, path: &str, shape: &[u64]) {
     let document = plain_array(json!(shape), json!(shape), json!([{"name": "bytes"}]));
     put(store, &format!("{path}/zarr.json"), document);
@@ -25,7 +24,6 @@ fn array(store: &MemoryStore, path: &str, shape: &[u64]) {
     store.set(key(&chunk), vec![1; count]);
 }
 
-/// Returns an AnnData object with three cells and two genes.
 fn cells() -> MemoryStore {
     let store = MemoryStore::default();
     group(

@@ -1,4 +1,4 @@
-//! Metadata that the specification forbids but Zarr libraries read gives warnings.
+//! Tests that metadata which specifications forbid but Zarr libraries accept give warnings.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ fn changed(mut document: Value, changes: &Value) -> Value {
     document
 }
 
-/// Checks a store with one array. The array must be decodable and give a warning about `member`, without any error.
+/// Checks a store with one array. Fails unless the array can be decoded and the only finding is a warning about
+/// `member`.
 fn expect_warning((name, document): (&'static str, Value), member: &str) {
     let store = documents(&[(name, document.clone())]);
     let read = array(&hierarchy(&store), "");
@@ -174,7 +175,7 @@ fn documents_of_gdal_have_a_warning() {
     ] {
         let (findings, _) = run(Arc::new(documents(&[plain])), How::default());
         let mut said = findings.iter().filter(|found| found.severity <= Warning);
-        // The arrays have no stored chunks, which is not what is tested here.
+        // The arrays of this test have no stored chunks, so the finding about that is ignored.
         let is_said = said.any(|found| found.code != "chunks-missing");
         assert!(!is_said, "{findings:#?}");
     }

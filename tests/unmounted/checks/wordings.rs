@@ -1,4 +1,4 @@
-//! Tests whole messages for damage whose cause differs from where it shows.
+//! Tests whole messages of findings where the cause of the damage is elsewhere.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::checks::stores::{
     Damage, both, draft2020, erases, holds, moves, n5, plain, plain_array, put, set, v2, v3,
 };
 
-/// Returns the lines of all findings about a damaged store.
+/// Damages a store and checks it. Returns the findings as lines of text.
 fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
     let store = store();
     damage(&store);
@@ -80,7 +80,7 @@ fn keys_in_another_encoding_are_reported_as_chunks() {
 fn chunks_of_an_array_without_a_document_are_one_finding() {
     let null = "error: a/b/zarr.json: the file is null, but must be a JSON object\n    \
         see Zarr v3 core 3.1, \"Metadata\"";
-    // The consequences of an unreadable document are not reported as well.
+    // An unreadable document is reported, but not the faults that follow from it.
     assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [null]);
     let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
     let told = "error: a/b/zarr.json: a directory has the name of a metadata file; readers find no metadata\n    \
@@ -96,7 +96,7 @@ fn chunks_of_an_array_without_a_document_are_one_finding() {
     let case = "error: a/b/ZARR.json: the name differs from zarr.json only in case; readers do not find it\n    \
         rename it to zarr.json";
     assert_eq!(lines(v3, &moves("a/b/zarr.json", "a/b/ZARR.json")), [case]);
-    // A missing document of a group must not be reported as a missing array.
+    // The missing document is that of a group, and a check must not report it as that of an array.
     let group = both(
         erases("a/zarr.json"),
         moves("a/b/zarr.json", "a/0/zarr.json"),

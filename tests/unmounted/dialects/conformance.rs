@@ -1,9 +1,9 @@
-//! Every test that `docs/conformance.md` lists exists.
+//! Tests that every test which `docs/conformance.md` lists exists.
 
 use std::fs;
 use std::path::Path;
 
-/// Source folders of the modules that the document names, tests first.
+/// The folders that contain the modules in `docs/conformance.md`, tests first.
 const FOLDERS: [&str; 10] = [
     "tests/unmounted/dialects",
     "tests/unmounted/arrays",
@@ -17,7 +17,7 @@ const FOLDERS: [&str; 10] = [
     "crates/zarr-format/src",
 ];
 
-/// Whether `module::test` is a test in the sources.
+/// Whether `module::test` names a test in the sources.
 fn is_test(name: &str) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let Some((module, test)) = name.rsplit_once("::") else {
@@ -68,7 +68,7 @@ fn every_requirement_has_its_test() {
     assert!(rows > 80, "{rows} requirements");
 }
 
-/// Checks the table of forms that other readers accept: the last cell of a row lists the tests.
+/// Checks the table of metadata forms that other readers accept, in which the last cell of each row lists tests.
 fn check_forms(text: &str) {
     let mut rows = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")).skip(2) {

@@ -1,6 +1,6 @@
-//! Uses consolidated metadata when listing is impossible or the user requests it.
+//! Tests consolidated metadata if listing is impossible or the user requests them.
 //!
-//! A document that was read itself takes precedence.
+//! A metadata document that was read separately takes precedence.
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ fn draft_array(length: u64) -> Value {
     })
 }
 
-/// Returns a store with consolidated metadata that differ: length 7 instead of 5, `gone` in addition, `new` missing.
+/// Returns a store whose consolidated metadata differ from its documents: length 7 instead of 5, an additional node
+/// `gone`, no node `new`.
 fn v2() -> MemoryStore {
     documents(&[
         (".zgroup", json!({"zarr_format": 2})),
@@ -112,7 +113,8 @@ fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
     )
 }
 
-/// Checks the visible nodes of a store. `root` is the expected attribute of the root group.
+/// Checks which nodes of a store with wrong consolidated metadata are found. `root` is the expected attribute of the
+/// root group.
 fn shown(store: &MemoryStore, root: &str) {
     for hierarchy in [wanted(store), mute(store)] {
         assert_eq!(children(&hierarchy, ""), ["g", "gone"]);
@@ -120,7 +122,7 @@ fn shown(store: &MemoryStore, root: &str) {
         assert_eq!(array(&hierarchy, "g/a").shape, [7]);
         assert_eq!(group(&hierarchy, "g"), json!({}));
         assert_eq!(group(&hierarchy, ""), json!({"is": root}));
-        // Nodes that the consolidated metadata do not name are looked up in the store.
+        // Nodes that are missing from the consolidated metadata are looked up in the store.
         assert_eq!(array(&hierarchy, "new").shape, [5]);
         assert!(hierarchy.node(&UNLIMITED, &key("none")).unwrap().is_none());
     }
@@ -129,8 +131,8 @@ fn shown(store: &MemoryStore, root: &str) {
 /// Invariant (metadata): A document that was read takes precedence over its copy in consolidated metadata.
 #[test]
 fn all_three_forms_are_used_without_listing_or_on_request() {
-    // If the consolidated metadata include the group's own documents, those are not read. If the group's own document
-    // was read, it takes precedence.
+    // If the consolidated metadata include the group's own documents, the stored ones are not read. If the group's own
+    // document was read, it takes precedence.
     shown(&v2(), "consolidated");
     for store in [v3(), draft2020()] {
         shown(&store, "stored");
@@ -166,7 +168,7 @@ fn a_store_that_neither_lists_nor_consolidates_is_an_error() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("does not list names"), "{error}");
-    // `g` is an implicit group, which cannot be found without listing; a node with a document can.
+    // Without listings, the implicit group `g` cannot be found, but a node with a metadata document can.
     assert_eq!(array(&hierarchy, "new").shape, [5]);
 }
 

@@ -1,4 +1,4 @@
-//! One array in every dialect has the same model and the same bytes.
+//! Tests that the same array has the same metadata and elements in every dialect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::common;
 use crate::dialects::hierarchies::{array, hierarchy};
 use crate::dialects::written::{CHUNK, FILL, STORES, n5, october2020, sharded2020, v3, whole};
 
-/// Returns the array with the dialect and chunk keys of `other`, which may differ.
+/// Returns the array with the dialect and the chunk keys of `other`, so that all other metadata can be compared.
 fn comparable(mut array: Array, other: &Array) -> Array {
     array.dialect = other.dialect;
     array.keys = other.keys.clone();

@@ -1,7 +1,7 @@
-//! The examples of the five specifications parse to what the surrounding text says.
+//! Tests that the examples of five specifications are parsed as the surrounding text describes them.
 //!
-//! A test notes each error of a specification. Examples with a superfluous comma, which is invalid JSON, are parsed
-//! without it.
+//! Each error of a specification is noted in a test. Examples with a superfluous comma, which is invalid JSON, are
+//! parsed without it.
 
 use serde_json::{Map, Value, json};
 use zarr_format::dialect::draft::{EntryPoint, draft_of};
@@ -13,14 +13,14 @@ use zarrfs_store::Key;
 use crate::common;
 use crate::dialects::hierarchies::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
-/// Returns the text of a specification, or `None` if it is not on this machine.
+/// Returns the text of a specification, or `None` if this machine has no copy of it.
 fn seed(name: &str) -> Option<String> {
     let folder = common::needs::shared("specs/seeds")?;
     let bytes = std::fs::read(folder.join(name)).unwrap();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the first JSON object or list after `words` in a text.
+/// Returns the first JSON object or list that follows `words` in a text.
 fn after(text: &str, words: &str, open: char, close: char) -> String {
     let place = text
         .find(words)
@@ -41,7 +41,7 @@ fn example(text: &str, words: &str) -> Value {
     serde_json::from_str(&after(text, words, '{', '}')).unwrap()
 }
 
-/// Parses an example after removing its superfluous comma.
+/// Parses an example of a specification after its superfluous comma was removed.
 fn mended(text: &str, words: &str) -> Value {
     let text = after(text, words, '{', '}');
     assert!(serde_json::from_str::<Value>(&text).is_err(), "{text}");
@@ -64,8 +64,8 @@ fn attributes() -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-/// "a two-dimensional array of 64-bit little-endian floating point numbers [...] 10000 rows and 1000 columns,
-/// [...] each chunk has 1000 rows and 100 columns", C order, gzip.
+/// Checks the example array of the drafts: "a two-dimensional array of 64-bit little-endian floating point numbers
+/// [...] 10000 rows and 1000 columns, [...] each chunk has 1000 rows and 100 columns", C order, gzip.
 fn is_the_array_of_the_drafts(array: &Array) {
     assert_eq!(
         (&array.shape, &array.chunk_shape),
@@ -83,7 +83,8 @@ fn is_the_array_of_the_drafts(array: &Array) {
     assert_eq!(array.attributes.to_map(), attributes());
 }
 
-/// Checks the array of the datetime extension: the same shape, nanoseconds, and a fill value of zero bytes.
+/// Checks the example array of the drafts' datetime extension: the shape of the other example, nanoseconds, and a fill
+/// value of zero bytes.
 fn is_the_array_of_dates(array: &Array) {
     assert!(matches!(&array.data_type, DataType::DateTime(unit) if unit.name == "ns"));
     assert_eq!(array.fill_value.bytes, [0; 8]);
@@ -118,7 +119,7 @@ fn examples_of_the_draft_of_2019_are_read() {
     let found = array(&hierarchy(&store), "foo/baz");
     is_the_array_of_the_drafts(&found);
     assert_eq!(found.keys.candidates(&[0, 0]), [b"data/foo/baz/0.0"]);
-    // The example has a superfluous comma.
+    // The example in the specification has a superfluous comma.
     let document = mended(&text, "the JSON document below defines a group::");
     let store = documents(&[("meta/foo/bar.group.json", document)]);
     assert_eq!(
@@ -153,11 +154,11 @@ fn examples_of_the_draft_of_2020_are_read() {
         "chunking as above, but using an extension data type::",
     );
     is_the_array_of_dates(&array(&one(entry.clone(), place, &document), "foo/baz"));
-    // The example has a superfluous comma.
+    // The example in the specification has a superfluous comma.
     let document = mended(&text, "the JSON document below defines an explicit group::");
     let store = one(entry, "meta/root/foo/bar.group.json", &document);
     assert_eq!(group(&store, "foo/bar"), json!({"spam": "ham", "eggs": 42}));
-    // "the identifier for the chunk at grid index (1, 23, 45) is the string c1/23/45".
+    // The specification says: "the identifier for the chunk at grid index (1, 23, 45) is the string c1/23/45".
     assert!(text.contains("\"c1/23/45\""));
     let mut keys = found.keys;
     keys.prefix = b"c".to_vec();
@@ -185,19 +186,19 @@ fn examples_of_the_draft_of_2022_are_read() {
     );
     is_an_entry_point(&extended, "draft2022");
     let place = "meta/foo/baz.array.json";
-    // The example says <f8, which is missing from the specification's own table of data types.
+    // The data type `<f8` of the example is missing from the specification's table of data types.
     let document = example(&text, "compressed using gzip compression prior to storage:");
     let found = array(&one(entry.clone(), place, &document), "foo/baz");
     is_the_array_of_the_drafts(&found);
     assert_eq!(found.keys.candidates(&[1, 0]), [b"data/foo/baz/c1/0"]);
-    // The example has a null fill value, which the specification forbids.
+    // The fill value of the example is null, which the specification forbids.
     let document = example(
         &text,
         "chunking as above, but using an extension data type:",
     );
     assert!(document["fill_value"].is_null());
     is_the_array_of_dates(&array(&one(entry.clone(), place, &document), "foo/baz"));
-    // The example has a superfluous comma.
+    // The example in the specification has a superfluous comma.
     let document = mended(&text, "the JSON document below defines an explicit group:");
     let store = one(entry, "meta/foo/bar.group.json", &document);
     assert_eq!(group(&store, "foo/bar"), json!({"spam": "ham", "eggs": 42}));
@@ -279,7 +280,7 @@ fn examples_of_the_differences_of_v2_and_v3_are_read() {
     assert_eq!(old.attributes.members().len(), 2);
     let v3 = example(&text, "(1 file) `zarr.json`:");
     let new = array(&hierarchy(&documents(&[("zarr.json", v3)])), "");
-    // The specification shows both as one array, but the second has fewer columns.
+    // The specification presents two examples as the same array, but the second one has fewer columns.
     assert_eq!(
         (old.shape.as_slice(), new.shape.as_slice()),
         (&[10000, 10000][..], &[10000, 1000][..])
@@ -290,7 +291,8 @@ fn examples_of_the_differences_of_v2_and_v3_are_read() {
     assert_eq!(new.keys.candidates(&[0, 0]), [b"c/0/0"]);
     assert_eq!(new.keys.candidates(&[]), [b"c"]);
     assert_eq!(old.keys.candidates(&[0, 0])[0], b"0.0");
-    // "Compression and codecs": both models describe the same chunk, apart from the filter.
+    // In the section "Compression and codecs", the examples for v2 and v3 describe the same chunk, except for the
+    // filter.
     let v2_model = example(&text, "### V2 compression model");
     let v3_model = example(&text, "### V3 codec pipeline");
     assert_eq!(v2_model["compressor"]["id"], "blosc");

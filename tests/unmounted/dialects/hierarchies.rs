@@ -1,4 +1,4 @@
-//! Builds in-memory stores from documents and queries their hierarchies.
+//! Builds in-memory stores from metadata documents, and queries their hierarchies.
 
 use std::sync::Arc;
 
@@ -19,7 +19,6 @@ pub fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Returns a store with these documents.
 pub fn documents(documents: &[(&str, Value)]) -> MemoryStore {
     let memory = MemoryStore::default();
     for (path, document) in documents {
@@ -28,7 +27,6 @@ pub fn documents(documents: &[(&str, Value)]) -> MemoryStore {
     memory
 }
 
-/// Returns the hierarchy of a store.
 pub fn hierarchy(store: &MemoryStore) -> Arc<Hierarchy> {
     Arc::new(Hierarchy::new(Arc::new(store.clone())))
 }
@@ -49,7 +47,6 @@ pub fn array(hierarchy: &Hierarchy, path: &str) -> Array {
     }
 }
 
-/// Returns the attributes of a group.
 pub fn group(hierarchy: &Hierarchy, path: &str) -> Value {
     match found(hierarchy, path).node().unwrap() {
         Node::Group(group) => Value::Object(group.attributes.to_map()),
@@ -57,12 +54,12 @@ pub fn group(hierarchy: &Hierarchy, path: &str) -> Value {
     }
 }
 
-/// Returns the error of a node.
+/// Returns the error of an unreadable node.
 pub fn fault(hierarchy: &Hierarchy, path: &str) -> String {
     found(hierarchy, path).node().unwrap_err().to_string()
 }
 
-/// Returns the sorted names of a group's children. Each child must exist as a node and be listed once.
+/// Returns the sorted names of a group's children. Fails unless each child exists as a node and is listed once.
 pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     let parent = found(hierarchy, path);
     let mut listing = hierarchy.children_or_named(&UNLIMITED, &parent).unwrap();
@@ -80,7 +77,7 @@ pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
     names
 }
 
-/// A store that can neither list keys nor find prefixes, like a plain web server.
+/// A store that can neither list keys nor find prefixes, as a plain web server.
 pub struct Mute(MemoryStore, StoreInfo);
 
 impl Mute {

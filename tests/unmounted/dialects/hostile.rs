@@ -1,4 +1,4 @@
-//! Hostile hierarchies are refused or bounded, and cannot read outside of the store.
+//! Tests that hostile hierarchies are refused or bounded and cannot read outside of the store.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Finds nodes in every layout: entry points, suffixes, implicit groups, lookalikes.
+//! Tests how nodes are found in every layout: entry points, suffixes, implicit groups, lookalikes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Finds children by OME-Zarr attributes in stores that cannot list.
+//! Tests that OME-Zarr attributes give the children of groups in stores that cannot list.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ fn put(store: &MemoryStore, path: &str, document: &Value) {
     store.set(key(path), document.to_string().into_bytes());
 }
 
-/// Writes a v2 or v3 group with OME-Zarr attributes.
 fn group(store: &MemoryStore, is_v3: bool, path: &str, ome: &Value) {
     if is_v3 {
         let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome}});
@@ -43,7 +42,7 @@ fn array(store: &MemoryStore, is_v3: bool, path: &str) {
     }
 }
 
-/// Writes an image with labels and two levels, the second one inside a group.
+/// Writes an image with labels and two resolution levels, of which the second one is in a group.
 fn image(store: &MemoryStore, is_v3: bool, path: &str) {
     let levels = json!({"multiscales": [{"datasets": [{"path": "0"}, {"path": "down/1"}, {"path": "gone"}]}]});
     group(store, is_v3, path, &levels);
@@ -81,7 +80,7 @@ fn an_image_names_its_levels_and_its_labels() {
     }
 }
 
-/// Code that needs all children must get an error, not only the named children.
+/// An operation that needs all children of a group must fail, because the children in attributes may not be all.
 #[test]
 fn named_children_are_not_a_complete_listing() {
     for is_v3 in [false, true] {

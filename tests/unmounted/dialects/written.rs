@@ -1,4 +1,4 @@
-//! Writes one logical array at `a/b`, as each dialect stores it.
+//! Writes the same array at `a/b` in every dialect.
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::io::Write;
@@ -10,7 +10,7 @@ use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::dialects::hierarchies::{CORE_2019, CORE_2020, CORE_2022, documents, key};
 
-/// The array is big-endian, in F order, compressed with gzip, with partial chunks and one missing chunk.
+/// Shape, chunk shape and missing chunk of the array, which is big-endian, in F order and compressed with gzip.
 pub const SHAPE: [usize; 2] = [3, 5];
 pub const CHUNK: [usize; 2] = [2, 2];
 const MISSING: [usize; 2] = [0, 1];
@@ -24,7 +24,6 @@ pub fn value(row: usize, column: usize) -> i16 {
     }
 }
 
-/// Returns the decoded array.
 pub fn whole() -> Vec<u8> {
     let places = (0..SHAPE[0]).flat_map(|row| (0..SHAPE[1]).map(move |column| (row, column)));
     places
@@ -37,7 +36,7 @@ fn chunks() -> Vec<[usize; 2]> {
     all.filter(|chunk| *chunk != MISSING).collect()
 }
 
-/// Returns `shape` elements of a chunk as big-endian bytes in F order.
+/// Returns the first `shape` elements of a chunk as big-endian bytes in F order.
 fn plain(chunk: [usize; 2], shape: [usize; 2]) -> Vec<u8> {
     let places = (0..shape[1]).flat_map(|column| (0..shape[0]).map(move |row| (row, column)));
     let value = |(row, column)| value(chunk[0] * CHUNK[0] + row, chunk[1] * CHUNK[1] + column);
@@ -52,7 +51,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Stores each chunk under the key `name(chunk)`.
+/// Writes the chunks of the array, each under the key that `name` returns.
 fn write(store: &MemoryStore, name: impl Fn([usize; 2]) -> String) {
     for chunk in chunks() {
         store.set(key(&name(chunk)), gzip(&plain(chunk, CHUNK)));
@@ -110,7 +109,7 @@ pub fn draft2019() -> MemoryStore {
     store
 }
 
-/// Returns array metadata of the draft of 2020, with this chunk grid and the members in `others`.
+/// Returns the metadata of an array in the Zarr v3 draft of 2020, with the chunk grid `grid` and the members `others`.
 fn array2020(grid: Value, others: &[(&str, Value)]) -> Value {
     let mut members = json!({
         "shape": SHAPE, "data_type": ">i2", "chunk_grid": grid, "chunk_memory_layout": "F",
@@ -204,8 +203,8 @@ pub fn draft2022() -> MemoryStore {
     store
 }
 
-/// Writes the chunks of the array into one shard with its index at the end and no checksum (zarr-python 2.14,
-/// acquire-zarr).
+/// Returns a store of the draft of 2020 with all chunks in one shard, with its index at the end and no checksum
+/// (zarr-python 2.14, acquire-zarr).
 pub fn sharded2020() -> MemoryStore {
     let store = october2020();
     let transformer = json!([{
@@ -239,7 +238,7 @@ pub fn sharded2020() -> MemoryStore {
     store
 }
 
-/// N5 truncates blocks at the edge of the array and reads missing blocks as zeros.
+/// Returns the array in N5, which truncates blocks at the edge of the array and reads missing blocks as zeros.
 pub fn n5() -> MemoryStore {
     let store = documents(&[
         ("attributes.json", json!({"n5": "2.5.1"})),
@@ -261,7 +260,7 @@ pub fn n5() -> MemoryStore {
     store
 }
 
-/// The dialect, the name of the variant, and the function that writes the store.
+/// The dialect of a store, the name of the variant, and the function that writes the store.
 pub type Written = (&'static str, &'static str, fn() -> MemoryStore);
 
 pub const STORES: [Written; 8] = [

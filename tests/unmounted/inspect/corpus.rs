@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::common::{needs, unpack_corpus};
 use crate::inspect::program::{compare, run};
 
-/// Runs a command on a path below the folder. Returns the output, with that folder replaced so that it is the same on
-/// every machine, and the exit status.
+/// Runs a command on a path below `folder`. Returns the exit status and the output, in which the folder is replaced so
+/// that it does not depend on the machine.
 fn shown(args: &[&str], folder: &Path, path: &str) -> String {
     let whole = folder.join(path);
     let output = run(&[args, &[whole.to_str().unwrap()]].concat());
@@ -24,7 +24,7 @@ fn shown(args: &[&str], folder: &Path, path: &str) -> String {
     )
 }
 
-/// Returns the stores of the corpus, each with the path of one of its arrays.
+/// Returns the paths of the corpus stores, each with the path of an array in it.
 fn stores(corpus: &Path) -> Vec<(String, Option<String>)> {
     let lines = fs::read_to_string(corpus.join("stores.jsonl")).unwrap();
     let stores = lines.lines().map(|line| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::inspect::program::{GROUP, command, failed, run, sample, store};
 
-/// Returns the metadata of an uncompressed v3 array of bytes, with the members in `more`.
+/// Returns the metadata of an uncompressed v3 array of bytes, with the additional members `more`.
 fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
     let mut members = json!({
         "zarr_format": 3,
@@ -26,7 +26,7 @@ fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
     members.to_string().into_bytes()
 }
 
-/// Returns the metadata of the same array in v2.
+/// Returns the metadata of an uncompressed v2 array of bytes.
 fn v2(shape: u64, chunk: u64) -> Vec<u8> {
     let members = json!({
         "zarr_format": 2,
@@ -41,7 +41,7 @@ fn v2(shape: u64, chunk: u64) -> Vec<u8> {
     members.to_string().into_bytes()
 }
 
-/// Runs `zarrfs diff` on two stores. Returns the exit status and the JSON output.
+/// Runs `zarrfs diff` on two stores. Returns its exit status and its JSON output.
 fn diff(one: &Path, other: &Path, options: &[&str]) -> (i32, Value) {
     let mut args = vec![
         "diff",
@@ -68,7 +68,8 @@ fn a_store_does_not_differ_from_itself() {
 fn values_of_two_dialects_are_compared() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
-    // Both arrays are 0 to 4, five fill values of 7, and 10 to 14; one has chunks of five, the other of four.
+    // Both arrays contain 0 to 4, five fill values of 7, and 10 to 14. The chunks of the first have five elements,
+    // those of the second four.
     store(
         &one,
         &[
@@ -99,7 +100,8 @@ fn values_of_two_dialects_are_compared() {
     assert_eq!(status, 1);
     assert!(names.contains(&"chunk_grid"), "{found}");
     assert_eq!(found["nodes"][0]["regions"], Value::Null);
-    // One element of a chunk that only the first array stores, and two elements in one chunk of the second.
+    // One element differs in a chunk that only the first array stores, and two elements differ in one chunk of the
+    // second.
     fs::write(one.join("1"), [7, 7, 8, 7, 7]).unwrap();
     fs::write(other.join("c/3"), [12, 99, 98, 0]).unwrap();
     let regions = json!([
@@ -252,12 +254,12 @@ fn the_option_values_compares_only_values() {
         assert_eq!(status, expected, "{dtype} {data_type}: {found}");
         let node = &found["nodes"][0];
         assert_eq!(node["attributes"], Value::Null, "{found}");
-        // Data types of different kinds are reported as such; elements are compared only within a kind.
+        // For data types of different kinds, the types are reported, and the elements are not compared.
         let is_kind = node["metadata"][0]["name"] == "data_type";
         let has_regions = node["regions"].is_array();
         assert!(expected == 0 || is_kind != has_regions, "{found}");
     }
-    // An array of a different shape, and a group where the other store has an array.
+    // The stores differ in the shape of an array, and one has a group where the other one has an array.
     let (one, other) = (folder.path().join("groups"), folder.path().join("others"));
     store(
         &one,
@@ -396,7 +398,7 @@ fn comparing_a_huge_grid_costs_as_much_as_its_stored_chunks() {
         (1, &regions),
         "{found}"
     );
-    // With different fill values, every chunk differs, so the chunks are not counted.
+    // If the fill values differ, every chunk differs, so the differing chunks are not counted.
     store(
         &other,
         &[("zarr.json", &v3(1 << 50, 2, &json!({"fill_value": 0})))],
@@ -434,6 +436,6 @@ fn a_folder_without_documents_is_an_error() {
             "{why}"
         );
     }
-    // A store may lack a document at its root.
+    // The roots of the stores have no metadata document.
     assert_eq!(run(&["diff", zarr, zarr]).status.code(), Some(0));
 }

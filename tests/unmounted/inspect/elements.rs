@@ -17,7 +17,6 @@ fn tas() -> String {
     sample("climate.zarr/tas").to_str().unwrap().to_string()
 }
 
-/// Returns the output of a command as bytes.
 fn bytes(args: &[&str]) -> Vec<u8> {
     let output = run(args);
     assert!(
@@ -52,7 +51,7 @@ fn cat_of_an_array_or_directory_names_the_right_command() {
 
 #[test]
 fn selections_are_those_of_numpy() {
-    // A float32 array of 12 x 36 x 72. Its values are printed exactly.
+    // The sample is a float32 array of 12 x 36 x 72 elements, whose values are printed without rounding.
     let all = bytes(&["cat", "--select", "...", "--format", "raw", &tas()]);
     let value = |t: usize, y: usize, x: usize| {
         let start = ((t * 36 + y) * 72 + x) * 4;
@@ -301,7 +300,7 @@ fn a_format_has_one_name_for_cat_and_cp() {
     assert!(failed(&["cp", psl, folder_name]).contains("is a directory; add the name of a file"));
     let beyond = folder.path().join("none/a.npy");
     assert!(failed(&["cp", psl, beyond.to_str().unwrap()]).contains("there is no directory "));
-    // The same for a format that the file extension selects.
+    // The format is selected by the file extension and cannot express the array, either.
     for name in ["npy", "a.NPY", "a.npy/b"] {
         let to = folder.path().join(name);
         assert!(
@@ -415,7 +414,7 @@ fn links_and_pipes_are_written_and_not_replaced() {
     printed(&["cp", &lat, &path("pipe.npy")]);
     assert_eq!(reader.join().unwrap(), expected);
 
-    // Not /dev/stdout: a failing test would replace that link.
+    // /dev/stdout is not used as the target, because a failing test would replace that link.
     let out = bytes(&["cp", "--format", "npy", &lat, "/proc/self/fd/1"]);
     assert_eq!(out, expected);
 
@@ -436,7 +435,7 @@ fn a_file_given_as_a_descriptor_is_appended_to() {
     printed(&["cp", &lat, &path("lat.npy")]);
     let expected = [b"before ".to_vec(), fs::read(path("lat.npy")).unwrap()].concat();
     std::os::unix::fs::symlink("/proc/self/fd/1", path("link")).unwrap();
-    // Not /dev/stdout: a failing test would replace that link.
+    // /dev/stdout is not used as the target, because a failing test would replace that link.
     let links = ["/proc/self/fd/1", "/proc/thread-self/fd/1", &path("link")];
     for name in links {
         let file = path("out");
@@ -446,7 +445,7 @@ fn a_file_given_as_a_descriptor_is_appended_to() {
         assert!(cp.stdout(out).status().unwrap().success());
         assert!(fs::read(&file).unwrap() == expected, "{name}");
     }
-    // Another program's output through the same descriptor must follow the copy.
+    // Output that another program writes through the same descriptor must follow the copied bytes.
     let shell = format!(
         "exec 5> out; printf 'before ' >&5; '{PROGRAM}' cp --format npy '{lat}' /proc/self/fd/5; echo >&5"
     );
@@ -589,7 +588,7 @@ fn a_copy_ended_by_a_signal_leaves_no_file() {
     while !has_begun() {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
     }
-    // Not SIGINT: shells start background programs with SIGINT ignored.
+    // SIGTERM is used, because shells start background programs with SIGINT ignored.
     let signal = Signal::TERM;
     kill_process(Pid::from_child(&child), signal).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));

@@ -1,4 +1,4 @@
-//! Broken and malicious stores must not harm the person who inspects them.
+//! Tests that broken and malicious stores do not harm the person who inspects them.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Long trees are printed in order, and before all nodes are read.
+//! Tests that long trees are printed in order, and before all nodes are read.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,6 @@ const WHOLE: TreeConfig = TreeConfig {
     threads: 4,
 };
 
-/// A store that counts the documents that were read.
 struct ReadStore {
     memory: MemoryStore,
     reads: Arc<AtomicUsize>,
@@ -41,7 +40,7 @@ impl Layer for ReadStore {
     }
 }
 
-/// Returns a store with these arrays and all groups above them, and the counter of documents that were read.
+/// Returns a store with arrays at the given paths and their parent groups, and the number of documents that were read.
 fn holding(arrays: &[String]) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
     let memory = MemoryStore::default();
     let document = array(&[4], &[2]);
@@ -63,7 +62,7 @@ fn holding(arrays: &[String]) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
     (Arc::new(store), reads)
 }
 
-/// Returns the sorted paths of the arrays and of all groups above them, each group before its children.
+/// Returns the sorted paths of the arrays and their parent groups, each group before its children.
 fn in_order(arrays: &[String]) -> Vec<Key> {
     let arrays = arrays.iter().map(|path| Key::new(path.as_str()).unwrap());
     let mut all: Vec<Key> = arrays

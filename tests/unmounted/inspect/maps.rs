@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::inspect::program::{GROUP, array, command, failed, printed, run, sample, store};
 
-/// Returns the width and the pixels of a PNG.
 fn pixels(path: &Path) -> (usize, Vec<[u8; 3]>) {
     let decoder = png::Decoder::new(BufReader::new(File::open(path).unwrap()));
     let mut reader = decoder.read_info().unwrap();
@@ -23,7 +22,6 @@ const MISSING: [u8; 3] = [48, 48, 48];
 const PRESENT: [u8; 3] = [80, 200, 120];
 const CORRUPT: [u8; 3] = [230, 50, 50];
 
-/// Writes an array of 3 x 4 chunks of 2 x 2 elements. Some chunks are stored, and one of them is too short.
 fn patchy(folder: &Path) {
     let a = array(&[6, 8], &[2, 2]);
     let files: [(&str, &[u8]); 5] = [
@@ -91,14 +89,14 @@ fn a_picture_is_replaced_atomically() {
     patchy(folder.path());
     let array = folder.path().join("a");
     for (command, file) in [("map", "a.png"), ("map", "a.svg"), ("preview", "b.png")] {
-        // One chunk is not decodable, so the preview selects a region without it.
+        // One chunk cannot be decoded, so the preview is made of a region without that chunk.
         let part = if command == "preview" { "@0:2,0:2" } else { "" };
         let array = format!("{}{part}", array.display());
         let file = folder.path().join(file);
         std::fs::write(&file, "old").unwrap();
         let mut opened = File::open(&file).unwrap();
         printed(&[command, &array, "-o", file.to_str().unwrap()]);
-        // A program that has the old picture open can read it to its end.
+        // A program that has the old picture open can still read all of it.
         let mut old = String::new();
         opened.read_to_string(&mut old).unwrap();
         assert_eq!(old, "old", "{command}");
@@ -117,7 +115,7 @@ fn a_picture_is_replaced_atomically() {
     );
 }
 
-/// Returns the picture and the legend that a command prints on a terminal of this width.
+/// Runs a command on a terminal with `columns` columns. Returns the picture and the legend that it prints.
 fn drawn(args: &[&str], columns: u16) -> (Vec<String>, String) {
     let output = command(args)
         .env("COLUMNS", columns.to_string())
@@ -195,7 +193,6 @@ fn a_map_is_ascii_in_a_locale_without_utf_8() {
     assert!(text.contains("\n# stored, . missing\n"), "{text}");
 }
 
-/// Writes an array of 40 chunks with the first three stored.
 fn forty(folder: &Path) {
     let a = array(&[40], &[1]);
     let files: [(&str, &[u8]); 4] = [
@@ -219,7 +216,7 @@ fn a_cell_of_several_chunks_may_be_partly_stored() {
     assert!(legend.contains(signs), "{legend}");
     let png = folder.path().join("map.png");
     let picture = printed(&["map", path, "-o", png.to_str().unwrap()]);
-    // The output describes the PNG, which has room for one cell per chunk, and not the terminal.
+    // The printed legend describes the PNG, which has one cell per chunk, and not a picture on the terminal.
     assert!(picture.contains("green stored, grey missing"), "{picture}");
 }
 
@@ -236,7 +233,7 @@ fn a_map_by_size_shows_chunk_sizes() {
     assert_eq!(lines, [format!("095{}", "\u{b7}".repeat(37))]);
     let signs = "0 to 9: bytes of a chunk from 1 to 9, \u{b7} missing";
     assert!(legend.contains(signs), "{legend}");
-    // One element of one byte per chunk.
+    // Each chunk has one element of one byte.
     let (_, legend) = drawn(&["map", "--by", "ratio", path], 20);
     assert!(
         legend.contains("0 to 9: ratios from 0.1 to 1.0"),
@@ -342,7 +339,8 @@ fn a_preview_has_a_pixel_for_each_element() {
     let (width, pixels) = pixels(&png);
     let scale = width / 3;
     let at = |row: usize, column: usize| pixels[row * scale * width + column * scale];
-    // The fill value is dark. The smallest value has the first colour of the scale, the largest the last.
+    // Missing elements are dark. The smallest value has the first colour of the scale, the largest value the last
+    // colour.
     assert_eq!(at(0, 0), MISSING);
     assert_eq!(at(0, 1), [68, 1, 84]);
     assert_eq!(at(1, 0), [33, 144, 141]);
@@ -355,8 +353,7 @@ fn a_preview_has_a_pixel_for_each_element() {
 #[test]
 fn a_preview_has_the_range_and_shape_of_the_whole_plane() {
     let folder = tempfile::tempdir().unwrap();
-    // An array of 100 x 400 elements in two chunks. The smallest and the largest element are ones that no picture
-    // samples.
+    // The smallest and the largest of the array's 100 x 400 elements are not among those that a picture samples.
     let mut elements = vec![100; 40_000];
     (elements[3 * 400 + 7], elements[97 * 400 + 391]) = (7, 231);
     let (first, second) = elements.split_at(20_000);

@@ -1,7 +1,7 @@
 //! Tests the commands that read stores without a mount, by their whole output.
 //!
-//! The stores are samples, the corpus, and hostile or broken ones. The output is compared with the files in `golden/`,
-//! which `BLESS=1` rewrites.
+//! The stores are samples, the corpus, and hostile or broken stores. The output is compared with the files in
+//! `golden/`, which `BLESS=1` rewrites.
 
 mod corpus;
 mod differences;

@@ -1,4 +1,4 @@
-//! Opens stores in each kind of place: folder, archive, web server.
+//! Tests stores in each kind of place: folder, archive, web server.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use crate::common::scripted::{Answer, Scripted, answer};
 use crate::common::zip_writer::{Archive, Entry};
 use crate::inspect::program::{GROUP, array, printed, run, sample, store};
 
-/// Returns the output of `info` without the lines that name the store.
+/// Returns the output of `info` for a path, without the lines that contain the path of the store.
 fn facts(path: &str) -> Vec<String> {
     let text = printed(&["info", path]);
     let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  metadata  ");
     let lines = text.lines().filter(|line| !is_place(line));
-    // Keys are printed relative to the root of the store that was opened.
+    // The output has keys relative to the root of the store, which is not the same in all places.
     lines.map(|line| line.replace("tas/c/", "c/")).collect()
 }
 
@@ -20,7 +20,7 @@ fn tas() -> String {
     sample("climate.zarr/tas").to_str().unwrap().to_string()
 }
 
-/// Returns the files of a folder as entries of an archive.
+/// Returns the files below a folder as entries of an archive.
 fn keys_of(folder: &Path, prefix: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     for file in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -51,7 +51,7 @@ fn an_archive_is_a_store() {
     assert!(decoded.starts_with("266.0 ") && !chunk.is_empty());
 }
 
-/// Serves the files of a folder, without listings.
+/// Answers a request for a file in a folder, as a web server that has no listings.
 fn file(folder: &Path, target: &str) -> Answer {
     let path = folder.join(target.trim_start_matches('/'));
     match fs::read(path) {
@@ -169,7 +169,7 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
     let json: serde_json::Value =
         serde_json::from_str(&printed(&["info", "--json", &path])).unwrap();
     assert_eq!(json["format"], "csv");
-    // The length of a CSV file is unknown until the file is made.
+    // The length of a CSV file is unknown until the file is generated.
     assert!(json["error"].is_null() && json["bytes"].is_null());
     let missing = run(&["info", &format!("{}/tax@0.npy", tas())]);
     assert_eq!(missing.status.code(), Some(2));

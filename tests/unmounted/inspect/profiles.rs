@@ -23,7 +23,7 @@ const NAMES: &[u8] = br#"<ListBucketResult><Name>b</Name><KeyCount>1</KeyCount><
 <Contents><Key>x.zarr/zarr.json</Key><LastModified>2020-01-01T00:00:00Z</LastModified><ETag>"e"</ETag>
 <Size>40</Size></Contents></ListBucketResult>"#;
 
-/// Answers as a bucket with one group, and as the services that issue credentials (STS and single sign-on).
+/// Answers requests as a bucket with one group, and as the services that issue credentials (STS, single sign-on).
 fn bucket(request: &Request) -> Answer {
     let length = GROUP.len();
     let is_whole = request.header("range").is_empty();
@@ -48,13 +48,13 @@ fn bucket(request: &Request) -> Answer {
     }
 }
 
-/// Prints the root document with the profile `lab` of a configuration, with these environment variables.
+/// Runs `zarrfs cat` on the bucket with the profile `lab` of an AWS configuration, and with environment variables.
 fn cat(server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     cat_at(home.path(), server, config, variables)
 }
 
-/// Does the same with an existing home directory.
+/// Runs `zarrfs cat` on the bucket with the profile `lab` in an existing home directory.
 fn cat_at(home: &Path, server: &Scripted, config: &str, variables: &[(&str, &str)]) -> Output {
     fs::create_dir_all(home.join(".aws")).unwrap();
     fs::write(home.join(".aws/config"), config).unwrap();
@@ -64,7 +64,7 @@ fn cat_at(home: &Path, server: &Scripted, config: &str, variables: &[(&str, &str
     run(command, server, variables)
 }
 
-/// Returns the command that prints the root document with the profile `lab` of a home directory.
+/// Returns the command `zarrfs cat` for the bucket, with the profile `lab` of a home directory.
 fn cat_of_profile(home: &Path, arguments: &[&str]) -> Command {
     let words = ["cat", "s3://b/x.zarr/zarr.json", "--profile", "lab"];
     let mut command = command(&words);
@@ -72,7 +72,7 @@ fn cat_of_profile(home: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command that gets its credentials from this server.
+/// Runs a command for which `server` is both the bucket and the issuer of credentials.
 fn run(mut command: Command, server: &Scripted, variables: &[(&str, &str)]) -> Output {
     for name in ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE"] {
         command.env_remove(name);
@@ -86,7 +86,7 @@ fn run(mut command: Command, server: &Scripted, variables: &[(&str, &str)]) -> O
         .unwrap()
 }
 
-/// Returns stderr and the sorted signatures of the requests, each once.
+/// Returns the command's stderr, and the sorted signatures of its requests, each once.
 fn tried(output: &Output, server: &Scripted) -> (String, Vec<String>) {
     let requests = server.requests.lock().unwrap();
     let mut signatures: Vec<String> = requests.iter().map(signed).collect();
@@ -204,7 +204,7 @@ fn a_refused_role_is_named_with_the_error_code() {
         said.contains("AccessDenied") && !said.contains("a-secret"),
         "{said}"
     );
-    // A busy server is retried.
+    // A server that answers that it is busy gets the request again.
     let server = Scripted::start(|number, request| match number {
         0 | 1 => answer(503, b""),
         _ => bucket(request),
@@ -288,10 +288,10 @@ fn a_container_or_a_machine_is_a_credential_source() {
 const SIGNED_ON: &str = "[profile lab]\nsso_session = work\nsso_account_id = 1\nsso_role_name = R &\n\
                          [sso-session work]\nsso_region = eu-west-1\nsso_start_url = https://start.invalid\n";
 
-/// The token file of the session `work`. Its name is the SHA-1 of the session name.
+/// The file with the token of the session `work`, whose name is the SHA-1 of the session name.
 const TOKEN_FILE: &str = ".aws/sso/cache/e274eeff768c6396088ec6eb091f4bf4d47ab1e0.json";
 
-/// Prints the root document with a single sign-on token.
+/// Runs `zarrfs cat` on the bucket with a single sign-on token.
 fn cat_signed_on(server: &Scripted, token: &str) -> (Output, String) {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join(TOKEN_FILE);
@@ -382,7 +382,7 @@ fn faults_of_a_profile_are_named() {
     }
 }
 
-/// Prints the root document from the server that a configuration names.
+/// Runs `zarrfs cat` on the server that the AWS configuration names as the endpoint.
 fn cat_elsewhere(config: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir_all(home.path().join(".aws")).unwrap();
@@ -439,7 +439,8 @@ fn a_profile_can_set_the_endpoint() {
     assert_eq!(String::from_utf8_lossy(&said), expected);
 }
 
-/// AWS itself is not reachable here: the region leads to a host name that does not exist.
+/// Without the configured endpoint, the request goes to AWS, which cannot be reached: the region leads to a host name
+/// that does not exist.
 #[test]
 fn configured_endpoints_are_ignored_on_request() {
     const IGNORE: (&str, &str) = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
@@ -472,16 +473,16 @@ fn configured_endpoints_are_ignored_on_request() {
     assert_eq!(output.stdout, GROUP, "the variable wins over the file");
 }
 
-/// How the metadata service answers a request for a token.
+/// How the metadata service of an EC2 instance answers a request for a token.
 #[derive(Clone, Copy)]
 enum Tokens {
-    /// With this HTTP status.
+    /// The service answers with an HTTP error status.
     Refused(u16),
-    /// With a token.
+    /// The service answers with a token.
     Given,
 }
 
-/// Answers as the metadata service of an EC2 instance, and as a bucket.
+/// Answers requests as the metadata service of an EC2 instance, and as a bucket.
 fn machine(tokens: Tokens, request: &Request) -> Answer {
     const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
     let given =
@@ -544,7 +545,7 @@ fn a_service_that_gives_no_credentials_is_named() {
     assert!(signatures.is_empty(), "{signatures:?}");
 }
 
-/// Prints the root document with the credentials of an EC2 instance.
+/// Runs `zarrfs cat` on a bucket with the credentials of an EC2 instance.
 fn of_machine(server: &Scripted, variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
     let url = server.url("");

@@ -1,4 +1,4 @@
-//! Runs the program as a child process and compares its output with golden files.
+//! Runs zarrfs as a child process, and compares its output with golden files.
 
 use std::env;
 use std::fs;
@@ -7,14 +7,13 @@ use std::process::{Command, Output};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
-/// Returns the folder of a sample store.
 pub(crate) fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("samples")
         .join(name)
 }
 
-/// Returns the program with these arguments, without colours.
+/// Returns the command that runs zarrfs with the given arguments and without colours.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(args);
@@ -25,12 +24,11 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end.
 pub(crate) fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-/// Returns the output of a command that must succeed.
+/// Runs zarrfs, which must succeed, and returns its output.
 pub(crate) fn printed(args: &[&str]) -> String {
     let output = run(args);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -38,7 +36,7 @@ pub(crate) fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the only line on stderr of a command that must fail with status 2.
+/// Runs zarrfs, which must fail with status 2, and returns the only line on stderr.
 pub(crate) fn failed(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -47,7 +45,7 @@ pub(crate) fn failed(args: &[&str]) -> String {
     text.trim_start_matches("zarrfs: ").trim_end().to_string()
 }
 
-/// Replaces the lines of trees by similar ASCII characters, and other non-ASCII characters by escapes.
+/// Replaces the characters that draw trees by similar ASCII characters, and other non-ASCII characters by escapes.
 fn ascii(text: &str) -> String {
     let mut out = String::new();
     for letter in text.chars() {
@@ -63,7 +61,7 @@ fn ascii(text: &str) -> String {
     out
 }
 
-/// Compares text with a golden file. With `BLESS`, rewrites the golden file.
+/// Compares a text with a golden file. If the variable `BLESS` is set, rewrites the golden file instead.
 pub(crate) fn compare(name: &str, text: &str) {
     let text = ascii(text);
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -83,7 +81,6 @@ pub(crate) fn compare(name: &str, text: &str) {
     );
 }
 
-/// Writes documents and chunks into a folder.
 pub(crate) fn store(folder: &Path, files: &[(&str, &[u8])]) {
     for (key, bytes) in files {
         let path = folder.join(key);
@@ -92,7 +89,6 @@ pub(crate) fn store(folder: &Path, files: &[(&str, &[u8])]) {
     }
 }
 
-/// Returns the metadata of an uncompressed v3 array of bytes.
 pub(crate) fn array(shape: &[u64], chunk: &[u64]) -> String {
     format!(
         r#"{{"zarr_format": 3, "node_type": "array", "shape": {shape:?}, "data_type": "uint8",

@@ -1,4 +1,4 @@
-//! Errors name the proxy that cannot be reached, not the server behind it.
+//! Tests that errors name the proxy that cannot be reached, not the server behind it.
 
 use std::net::TcpListener;
 
@@ -10,7 +10,7 @@ fn unused_address() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-/// Returns stderr of `cat` for a store that cannot be reached.
+/// Runs `zarrfs cat` for a store that cannot be reached. Returns its stderr.
 fn error_of(arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = command(&["cat"]);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
@@ -53,7 +53,6 @@ fn an_unreachable_proxy_is_named() {
             assert!(!said.contains(":9000"), "no word of the server: {said}");
         }
     }
-    // The name of the proxy cannot be resolved, not the name of the server.
     let elsewhere = [("http_proxy", "http://proxy.invalid:3128")];
     for place in [WEB, BUCKET] {
         let said = error_of(place, &elsewhere);

@@ -20,21 +20,19 @@ use zarrfs_store::{Key, Listing, Meta, Name, NoHints, Object, Store, StoreStack}
 use crate::inspect::program::{GROUP, array};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Duration of a request.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Counters of the requests to a store.
 #[derive(Default)]
 struct Asked {
-    /// Names that listings have returned.
+    /// The number of names that listings have returned.
     names: Arc<AtomicUsize>,
     waiting: AtomicUsize,
-    /// The maximum number of concurrent requests.
+    /// The maximum number of requests that waited at the same time.
     most: AtomicUsize,
 }
 
 impl Asked {
-    /// Waits for the duration of a request.
+    /// Counts a request and delays its answer.
     fn wait(&self) {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(waiting, Ordering::Relaxed);
@@ -43,13 +41,12 @@ impl Asked {
     }
 }
 
-/// A store that delays every request of a tree.
+/// A store that delays the answer to every request that a tree needs.
 struct FarStore {
     memory: MemoryStore,
     asked: Arc<Asked>,
 }
 
-/// A listing that counts the names that it returns.
 struct CountedListing(Box<dyn Listing>, Arc<AtomicUsize>);
 
 impl Listing for CountedListing {
@@ -86,7 +83,7 @@ impl Layer for FarStore {
     }
 }
 
-/// Opens a store with 10 groups of 100 arrays each.
+/// Returns a store with 10 groups of 100 arrays each, and the counters of requests to it.
 fn opened() -> (OpenedStore, Arc<Asked>) {
     let memory = MemoryStore::default();
     let set = |key: &str, text: &[u8]| memory.set(Key::new(key).unwrap(), text.to_vec());
@@ -109,7 +106,7 @@ fn opened() -> (OpenedStore, Arc<Asked>) {
     (over(store), asked)
 }
 
-/// Opens a store that the commands can inspect.
+/// Opens a store as the commands that inspect stores do.
 pub(crate) fn over(store: Arc<dyn Store>) -> OpenedStore {
     let stats = Arc::new(Stats::default());
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
@@ -170,6 +167,6 @@ fn a_group_at_the_depth_limit_is_listed_for_one_name() {
     let cut = nodes.iter().filter(|node| node.is_cut);
     assert_eq!((nodes.len(), cut.count()), (11, 10));
     let given = asked.names.load(Ordering::Relaxed);
-    // The 11 names of the root, its end, and a few names per group.
+    // The 11 names of the root, the end of its listing, and at most 4 names per group have been listed.
     assert!(given < 12 + 10 * 4, "{given}");
 }

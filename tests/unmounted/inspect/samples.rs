@@ -1,8 +1,9 @@
-//! Compares the output for the sample stores, as text and as JSON.
+//! Compares the output of commands for the sample stores, as text and as JSON.
 
 use crate::inspect::program::{compare, printed, sample};
 
-/// Returns the output for a sample store, with the path of the folder replaced so that it is the same on every machine.
+/// Runs a command on a sample store. Returns the output, in which the folder is replaced so that it does not depend on
+/// the machine.
 fn shown(args: &[&str]) -> String {
     let folder = sample("");
     let folder = folder.to_str().unwrap().trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Generates arrays with every chunk and shard layout, without stored chunks.
+//! Generates random arrays with every chunk and shard layout, without stored chunks.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use zarrfs_store::backend::memory::MemoryStore;
 pub struct ArraySpec {
     pub shape: Vec<u64>,
     pub chunk: Vec<u64>,
-    /// Inner chunks along each dimension of a shard; a second level puts these shards into larger ones. Empty if
-    /// there are no shards.
+    /// The number of inner chunks along each dimension of a shard. A second entry nests these shards in larger ones.
+    /// Empty without sharding.
     pub inner: Vec<Vec<u64>>,
-    /// Whether the last chunk along each dimension is longer than the others.
+    /// Whether the last chunk along each dimension is longer than the other chunks.
     pub uneven: bool,
     pub data_type: &'static str,
     pub big: bool,

@@ -18,12 +18,12 @@ use crate::writing::array_spec::{ArraySpec, array_specs};
 use crate::writing::fixture::{Fixture, Full, all, limits};
 use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
-/// One step of a program.
+/// A write or flush that a program makes.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes bytes from a seed at some offset of the raw file or the npy file.
+    /// Writes bytes that are generated from a seed, at some offset of the raw file or the npy file.
     Write(bool, u64, u64, u8),
-    /// Writes a whole chunk through its own file.
+    /// Writes a whole chunk through the file of that chunk.
     Chunk(u64, u8),
     Flush,
 }
@@ -44,7 +44,7 @@ fn noise(length: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-/// The files of an array, and their expected elements.
+/// The open files of an array, and the elements that they are expected to contain.
 struct ArrayFixture {
     fixture: Fixture,
     raw: Export,
@@ -84,7 +84,7 @@ impl ArrayFixture {
         self.expected[range].copy_from_slice(&bytes);
     }
 
-    /// Writes a whole chunk through its own file, and updates the expected elements.
+    /// Writes a whole chunk through the file of that chunk, and updates the expected elements.
     fn write_chunk(&mut self, chunk: u64, seed: u8) {
         let array = self.raw.array().clone();
         let grid = array.stored_grid().unwrap().clone();
@@ -145,7 +145,7 @@ proptest! {
 
     #[test]
     fn little_memory_only_stores_chunks_sooner(spec in array_specs(), steps in steps()) {
-        // Memory for three of the largest chunks, and little more.
+        // The memory budget has room for three of the largest chunks.
         check(&spec, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
     }
 }
@@ -162,7 +162,8 @@ fn every_dialect_is_written_in_its_own_form() {
     for (name, memory) in all_stores {
         let mut fixture = ArrayFixture::new(&memory, "a/b", 64 << 20);
         let before: Vec<String> = keys(&memory);
-        // Two bytes of one element, one and a half elements across a chunk boundary, and one in a missing chunk.
+        // The writes change two bytes of one element, one and a half elements across a chunk boundary, and an element
+        // of a missing chunk.
         fixture.write(false, 0, 2, 1);
         fixture.write(true, 9, 3, 2);
         fixture.write(false, 4, 2, 3);
@@ -215,7 +216,7 @@ fn a_chunk_that_is_written_whole_is_not_read() {
         chunk.read_at(&UNLIMITED, 0, 1).err().unwrap().kind(),
         Kind::Corrupt
     );
-    // A partial write fails, since the rest of the chunk cannot be decoded.
+    // A write to a part of the chunk fails, since the rest of the chunk cannot be decoded.
     assert_eq!(
         chunk.write_at(&UNLIMITED, 0, &[1]).unwrap_err().kind(),
         Kind::Corrupt
@@ -239,7 +240,7 @@ fn only_written_chunks_are_stored() {
     assert_eq!(stored(&memory, "a/c/0/0"), before[0]);
     assert_ne!(stored(&memory, "a/c/0/1"), before[1]);
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
-    // A clean chunk is not stored again.
+    // A second flush does not store the unmodified chunk again.
     file.array().flush(&UNLIMITED).unwrap();
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
 }
@@ -273,7 +274,7 @@ fn inner_chunks_that_are_not_written_keep_their_bytes() {
 fn a_write_keeps_padding_at_the_edge() {
     let (memory, _) = sample(Form::Plain);
     let mut chunk = stored(&memory, "a/c/2/0").unwrap();
-    // Padding rows beyond the array.
+    // The chunk has rows beyond the edge of the array.
     chunk[64..].fill(0x77);
     memory.set(key("a/c/2/0"), chunk);
     memory.erase(&key("a/c/2/1"));
@@ -312,7 +313,7 @@ fn a_chunk_that_could_not_be_stored_stays_dirty() {
     let mut expected = sample.whole();
     expected[2..6].copy_from_slice(&[1, 2, 3, 4]);
     assert_eq!(all(&file), expected);
-    // Another handle sees the dirty chunks, though the first one is closed.
+    // Another handle reads the chunks that are not stored yet, though the handle that wrote them is closed.
     drop(file);
     assert_eq!(fixture.arrays.written_arrays(), [(key("a"), false)]);
     store.is_full.store(false, Ordering::SeqCst);
@@ -353,7 +354,7 @@ fn concurrent_writes_to_one_chunk_are_all_kept() {
                 scope.spawn(move || {
                     let file = fixture.file("a", "raw");
                     start.wait();
-                    // Every fourth byte, so that the writers share each element.
+                    // Each thread writes every fourth byte, so that the threads write into the same elements.
                     for round in 0..8u8 {
                         for at in (writer..128).step_by(4) {
                             file.write_at(&UNLIMITED, at, &[round ^ at as u8]).unwrap();
@@ -437,14 +438,14 @@ fn array(data_type: &str, codecs: &serde_json::Value) -> MemoryStore {
     memory
 }
 
-/// Returns a store with an array whose codecs keep three bits of each element.
+/// Returns a store with an array whose lossy codec keeps three bits of each element's mantissa.
 fn rounded() -> MemoryStore {
     let round = json!({"name": "numcodecs.bitround", "configuration": {"keepbits": 3}});
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     array("float32", &json!([round, bytes]))
 }
 
-/// The kernel keeps the written pages, while the store has rounded elements.
+/// The kernel keeps the pages as they were written, although the store has rounded elements.
 #[test]
 fn pages_of_a_lossy_array_are_written_back_repeatedly() {
     let mut allowed = limits(64 << 20);
@@ -504,7 +505,7 @@ fn dirty_chunks_survive_new_attributes_and_a_new_shape() {
     let mut metadata = sample.metadata();
     metadata["attributes"] = json!({"unit": "2"});
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
-    // The old handle keeps working, and a new one sees its writes.
+    // The old handle can still write after the change, and a new handle reads the written elements.
     file.write_at(&UNLIMITED, 2, &[3, 4]).unwrap();
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     metadata["shape"] = json!([40, 24]);

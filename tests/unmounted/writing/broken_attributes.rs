@@ -1,4 +1,4 @@
-//! Unreadable attributes: the elements can still be read, and no unseen attributes are replaced.
+//! Tests arrays with unreadable attributes, which can be read but not edited.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::writing::documents::{read_json, write};
 use crate::writing::fixture::tree;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns stores whose array at `a/b` has unreadable attributes, and the key of the faulty document.
+/// Returns stores in which the attributes of the array `a/b` cannot be parsed, and the key of the faulty document.
 fn stores() -> Vec<(MemoryStore, &'static str)> {
     let mut stores = Vec::new();
     for broken in [
@@ -100,7 +100,7 @@ fn unparsable_attributes_are_replaced_but_not_edited() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let before = stored(&store, name);
         let shown = common::read(&view, "a/b/attributes.json").unwrap();
-        // Written back unchanged, and with one more member.
+        // The attributes are written back unchanged, and with one more member.
         write(
             &tree,
             "a/b/attributes.json",
@@ -120,7 +120,8 @@ fn unparsable_attributes_are_replaced_but_not_edited() {
     }
 }
 
-/// A write to a document that is too long to be read is refused: its content was never seen.
+/// A write to a metadata document that is too long to be read is refused, because the program cannot have seen its
+/// content.
 #[test]
 fn attributes_that_are_too_long_do_not_block_data() {
     let store = written::v2();
@@ -146,8 +147,8 @@ fn attributes_that_are_too_long_do_not_block_data() {
     assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"b": 2}));
 }
 
-/// Returns stores of each dialect whose array at `a/b` has attributes with `levels` levels of nesting, the key of their
-/// document and their text.
+/// Returns stores of each dialect in which the array `a/b` has attributes with `levels` levels of nesting, the key of
+/// their document, and their text.
 fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
     let deep = format!(
         "{{\"deep\": {}1{}}}",
@@ -183,7 +184,7 @@ fn deep_stores(levels: usize) -> Vec<(MemoryStore, &'static str, String)> {
     stores
 }
 
-/// Returns the elements of the array whose document has this name; in N5 the fill value is always 0.
+/// Returns the expected elements of the array whose metadata document is `name`. In N5, the fill value is always 0.
 fn whole(name: &str) -> Vec<u8> {
     let is_n5 = name.ends_with("attributes.json");
     let filled = |element: &[u8]| match element {

@@ -1,4 +1,4 @@
-//! Unreadable nodes: their directories in every dialect, which are read-only.
+//! Tests the directories of unreadable nodes in every dialect, which are read-only.
 
 use std::sync::Arc;
 
@@ -16,10 +16,12 @@ use crate::dialects::written;
 use crate::writing::fixture::{MAKER, tree};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The names that Zarr libraries probe to find nodes; the files view does not have them.
+/// The names of metadata files by which Zarr libraries find nodes, which the directory of an unreadable node does not
+/// have.
 const PROBED: [&str; 5] = ["zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"];
 
-/// Returns stores whose array at `a/b` cannot be read, and the keys of its documents, the faulty one first.
+/// Returns stores in which the array `a/b` cannot be read, and the keys of its documents, beginning with the faulty
+/// one.
 fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
     let broken = |store: MemoryStore, keys: &[&'static str]| {
         let object = store
@@ -53,7 +55,7 @@ pub fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
     names
 }
 
-/// Returns the name in the files view of a broken node's document.
+/// Returns the name under which the files view shows a metadata document of a node that cannot be read.
 fn name_of(document: &str) -> String {
     let name = document.rsplit('/').next().unwrap();
     format!("stored.{}", name.strip_prefix('.').unwrap_or(name))
@@ -141,7 +143,7 @@ fn children_of_a_broken_group_are_reached() {
     let (view, _) = tree(Arc::new(store.clone()));
     assert_eq!(names(&view, "a"), ["ERROR.txt", "b", "stored.zarr.json"]);
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
-    // Once repaired, it is a group again.
+    // After its document was repaired, the node is a group again.
     store.set(key("a/zarr.json"), group.to_string().into_bytes());
     assert_eq!(names(&view, "a"), ["attributes.json", "b", "metadata.json"]);
 }
@@ -173,7 +175,6 @@ fn an_unreadable_entry_point_is_shown() {
     );
 }
 
-/// A store that refuses reads of one key.
 struct Denying(MemoryStore);
 
 impl Layer for Denying {

@@ -1,6 +1,6 @@
-//! A write through the store invalidates cached answers for its key, and no others.
+//! Tests that a write invalidates the cached answers for its key, and no others.
 //!
-//! The store's TTL is an hour.
+//! The TTL of the store is an hour, so that no answer expires.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ fn a_change_through_the_store_is_seen_at_once() {
     let view = files(store.clone());
     assert_eq!(read(&view, "a/a.raw"), sample.whole());
 
-    // A change from outside stays unseen within the TTL.
+    // A change by another program is not seen before the TTL has passed.
     store.memory.set(key("a/c/0"), vec![9; 4]);
     assert_eq!(read(&view, "a/a.raw"), sample.whole());
     put(&*store, "a/c/1", &[8; 4]);
@@ -79,7 +79,6 @@ fn without_a_change_no_request_is_repeated() {
     assert_eq!(store.asked.load(Ordering::SeqCst), asked);
 }
 
-/// Returns a store with the arrays `g/a` and `g/b`.
 fn two_arrays() -> Arc<Slow> {
     let store = Arc::new(Slow::default());
     let group = br#"{"zarr_format": 3, "node_type": "group"}"#;
@@ -92,8 +91,8 @@ fn two_arrays() -> Arc<Slow> {
     store
 }
 
-/// Checks that repeated writes of a chunk and the document of one array cause no requests for another array or for
-/// their parent nodes.
+/// Checks that repeated writes to a chunk and the document of one array cause no requests for the keys of another array
+/// or of the parent groups.
 fn check_other_keys_stay_cached(slow: &Slow, store: Arc<dyn Store>) {
     let view = files(store.clone());
     let look = || {

@@ -1,6 +1,6 @@
-//! Conflicts of chunks: another program writes a chunk between a mount's read and its write-back.
+//! Tests conflicts: another program writes a chunk between a mount's read and its write.
 //!
-//! Neither change is lost without an error.
+//! A change may only be lost if its writer gets an error.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::writing::fixture::{Full, all};
 use crate::writing::shared::{Mode, Shared, everywhere, folder, is_changed};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Two elements of the array `a` in one chunk, as offsets in `a.raw`.
+/// The offsets in `a.raw` of two elements in the same chunk, which the mount and another program write.
 const OURS: u64 = 0;
 const THEIRS: u64 = 2;
 
-/// Writes an element through the mount, has another program change `theirs` in the store, and flushes: the other change
-/// is kept, and the next writer starts from it.
+/// Writes an element through the mount, lets another program change the element at `theirs` in the store, and flushes.
+/// Checks that the other program's change is in the store and in later reads.
 fn clash(sample: &Sample, name: &str, theirs: u64) {
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, sample);
@@ -35,7 +35,7 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
         expected[theirs as usize..][..2].copy_from_slice(&[2, 2]);
         assert_eq!(all(&mount.outside().file("a", "raw")), expected);
         if closed.is_err() {
-            // The dropped change is gone, so that the next writer is not refused.
+            // The conflicting change was dropped, so that the next writer is not refused.
             mount.check_key_is_not_kept(name);
             assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
             file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
@@ -69,7 +69,7 @@ fn an_inner_chunk_that_another_program_changed_is_not_overwritten() {
     clash(&sample, "a/c/0", THEIRS);
 }
 
-/// The precondition covers one inner chunk: others in the shard may change.
+/// Only the inner chunk that was read must be unchanged: other inner chunks of the shard may change.
 #[test]
 fn a_change_of_another_inner_chunk_is_kept_without_a_conflict() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
@@ -87,7 +87,7 @@ fn a_change_of_another_inner_chunk_is_kept_without_a_conflict() {
     }
 }
 
-/// A missing inner chunk has a precondition too, whether or not its shard exists.
+/// A missing inner chunk must still be missing when it is written, whether or not its shard exists.
 #[test]
 fn an_inner_chunk_that_another_program_made_is_not_overwritten() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4])).sparse();
@@ -123,7 +123,7 @@ fn a_completely_written_chunk_never_conflicts() {
     }
 }
 
-/// The store view is another writer in the same mount.
+/// A write to a key in the store view conflicts with a write to the decoded file in the same mount.
 #[test]
 fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -137,7 +137,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
             .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
             .unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
-        // The error is reported once: nothing of the change is left.
+        // The error is reported once, and the dropped change is gone.
         file.flush(&UNLIMITED).unwrap();
         mount.check_key_is_not_kept("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
@@ -150,7 +150,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
 
 /// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
 ///
-/// Each writer gets an error for its own chunk, even if another handle flushed it.
+/// Each handle gets an error for the chunk that it wrote, even if another handle flushed that chunk.
 #[test]
 fn each_writer_gets_an_error_for_its_dropped_chunk() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -165,7 +165,7 @@ fn each_writer_gets_an_error_for_its_dropped_chunk() {
         overlay
             .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
             .unwrap();
-        // As a request to the store view does.
+        // A request to the store view flushes all arrays as well.
         let error = mount.arrays.flush_below(&UNLIMITED, &key("")).unwrap_err();
         is_changed(&error, "a/c/0");
         for file in [&first, &second] {
@@ -180,7 +180,7 @@ fn each_writer_gets_an_error_for_its_dropped_chunk() {
     }
 }
 
-/// A chunk that the upper folder took before the store refused it does not count as another program's change.
+/// A chunk that the store refused stays in the copy-on-write layer, and does not count as another program's change.
 #[test]
 fn a_chunk_that_the_store_refused_is_put_again() {
     for form in [Form::Plain, Form::Sharded(vec![2])] {
@@ -219,7 +219,8 @@ fn a_commit_of_a_chunk_does_not_conflict_with_its_writer() {
 
 /// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
 ///
-/// A program changes an element through mmap: the kernel writes back a page that it read before.
+/// A program changes an element through mmap, so the kernel writes back a page that it has read before the other
+/// change.
 #[test]
 fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {
@@ -241,7 +242,8 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
                 continue;
             }
             mount.check_key_is_not_kept("a/c/0");
-            // The mount has the kernel drop its pages. A page that is read again has the other program's change.
+            // The mount makes the kernel drop its pages, and the page that is read again has the other program's
+            // change.
             file.mark_pages_dropped();
             let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
@@ -254,7 +256,7 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
     }
 }
 
-/// A program changes two elements of one chunk in different pages, which the kernel writes one after the other.
+/// A program changes two elements of one chunk in different pages, which the kernel writes back one after the other.
 #[test]
 fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -278,7 +280,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
         file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         assert_eq!(stored(), [9; 16], "{mode:?} {kind}");
-        // A read before the kernel has dropped the old pages.
+        // A program reads the file before the kernel has dropped the old pages.
         assert_eq!(file.read_at(&UNLIMITED, 0, 8).unwrap(), [9; 8]);
         file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
@@ -296,7 +298,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
     }
 }
 
-/// The page cache has pages that a program wrote, and that were never read.
+/// A program has written whole pages, so the kernel has cached them without a read.
 #[test]
 fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -318,8 +320,8 @@ fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
     }
 }
 
-/// The kernel writes a page back through any handle of the file, and any program that mapped the page may have changed
-/// it.
+/// The kernel writes a page back through any handle of the file, although another program may have changed it through
+/// mmap. So every handle gets the error.
 #[test]
 fn every_handle_of_a_file_gets_an_error_for_a_dropped_page() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -342,7 +344,8 @@ fn every_handle_of_a_file_gets_an_error_for_a_dropped_page() {
 
 /// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
 ///
-/// The kernel still has the page that was read first, though a later write saw the other program's change.
+/// The kernel still has the page from before the other program's change, though a later write was based on the changed
+/// chunk.
 #[test]
 fn an_old_page_is_refused_although_a_later_write_saw_the_change() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
@@ -370,7 +373,7 @@ fn an_old_page_is_refused_although_a_later_write_saw_the_change() {
     }
 }
 
-/// Neither a write-back nor the commit of it makes the mapped pages stale.
+/// Mapped pages stay valid after they were written back and committed, so that they can be written back again.
 #[test]
 fn pages_are_written_back_repeatedly() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {

@@ -1,4 +1,4 @@
-//! Consolidated metadata under concurrent edits, of the mount and of another program.
+//! Tests consolidated metadata under concurrent edits by the mount and by another program.
 
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -20,12 +20,12 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 const NODES: usize = 8;
 const ROUNDS: usize = 20;
 
-/// A store of one dialect with `NODES` arrays and consolidated metadata.
+/// A store in one dialect, with `NODES` arrays and consolidated metadata.
 struct Dialect {
     memory: MemoryStore,
-    /// The document with the copies.
+    /// The key of the document that contains the consolidated metadata.
     document: &'static str,
-    /// Returns the attributes in the copy of a node.
+    /// Returns the attributes of a node from the text of the consolidated metadata.
     attributes: fn(&Value, usize) -> Value,
 }
 
@@ -80,7 +80,7 @@ fn v3() -> Dialect {
 }
 
 impl Dialect {
-    /// Returns the attributes in the copy of a node in a store.
+    /// Returns the attributes of a node from the consolidated metadata in a store.
     fn copied(&self, store: &dyn Store, node: usize) -> Value {
         let object = store
             .get(&UNLIMITED, &key(self.document), 1 << 20)
@@ -90,7 +90,8 @@ impl Dialect {
         (self.attributes)(&all, node)
     }
 
-    /// Edits all nodes in parallel, one thread each: each edit is in the copies at once, and stays.
+    /// Edits the attributes of all nodes in parallel threads. Checks that the consolidated metadata have each edit at
+    /// once, and keep it.
     fn edit_all(&self, tree: &Arc<dyn Tree>, store: &dyn Store) {
         let start = Barrier::new(NODES);
         std::thread::scope(|scope| {
@@ -133,7 +134,7 @@ fn consolidated_metadata_include_all_concurrent_edits() {
     }
 }
 
-/// The group whose document has the copies is edited in parallel with the nodes below it.
+/// The group with the consolidated metadata is edited at the same time as the nodes below it.
 #[test]
 fn a_group_and_its_nodes_are_edited_concurrently() {
     for (mode, kind) in everywhere() {
@@ -158,15 +159,14 @@ fn a_group_and_its_nodes_are_edited_concurrently() {
     }
 }
 
-/// A change of a document by another program.
 type Change = fn(&mut Value);
 
-/// A store in which another program changes a document just before it is put.
+/// A store in which another program changes a document just before the mount puts it.
 struct Meddled {
     memory: MemoryStore,
     document: Key,
     change: Change,
-    /// Whether the document changes before every put.
+    /// Whether the other program changes the document before every put.
     always: bool,
     is_done: AtomicBool,
     is_calm: AtomicBool,
@@ -232,7 +232,8 @@ fn a_concurrent_consolidation_of_another_program_is_kept() {
     }
 }
 
-/// This is no conflict: the edits are in the store, and the next commit puts their copies.
+/// Consolidated metadata that keep changing are no conflict: the edits themselves are in the store, and the next commit
+/// puts their copies.
 #[test]
 fn copies_that_keep_changing_are_put_by_the_next_commit() {
     let dialect = v2();
@@ -263,7 +264,7 @@ fn copies_that_keep_changing_are_put_by_the_next_commit() {
     assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
 }
 
-/// A commit starts from the copies that another program stored in the meantime.
+/// A commit adds its copies to the consolidated metadata that another program has stored in the meantime.
 #[test]
 fn a_commit_keeps_copies_that_another_program_changed() {
     for kind in ["memory", "local"] {

@@ -1,4 +1,4 @@
-//! Content versions of decoded files: pages and handles are invalidated exactly when elements change.
+//! Tests that pages and handles of decoded files are invalidated exactly when elements change.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,10 +26,9 @@ fn files(memory: &MemoryStore) -> Arc<dyn View> {
     common::views_of(Arc::new(memory.clone()), Duration::from_secs(20)).files
 }
 
-/// The caller of all requests.
 const CALLER: Caller = Caller(1);
 
-/// A view as the kernel uses it, and the inodes whose pages were invalidated.
+/// A simulated kernel over a view, with the inodes whose pages were invalidated.
 struct Kernel {
     vfs: Vfs,
     dropped: Arc<Mutex<Vec<Ino>>>,
@@ -65,7 +64,7 @@ impl Kernel {
         })
     }
 
-    /// Opens a file; also returns whether the kernel keeps its pages.
+    /// Opens a file. Returns the handle, and whether the kernel may keep its pages.
     fn open(&self, path: &str) -> (Fh, bool) {
         let open = self.vfs.open(&UNLIMITED, self.walk(path), CALLER).unwrap();
         (open.fh, open.keep_cache)
@@ -91,13 +90,13 @@ impl Kernel {
         self.vfs.release(&UNLIMITED, fh);
     }
 
-    /// Returns the inodes whose pages were invalidated since the last call.
     fn dropped(&self) -> Vec<Ino> {
         std::mem::take(&mut *self.dropped.lock().unwrap())
     }
 }
 
-/// An array of four bytes in two chunks, in two dialects: the keys of its documents, and their contents.
+/// Returns the metadata documents of an array of four bytes in two chunks, by key, in two dialects. The attribute
+/// `number` is given.
 fn dialects(number: u64) -> [Vec<(&'static str, Value)>; 2] {
     let attributes = json!({ "number": number });
     let v3 = json!({
@@ -134,14 +133,14 @@ fn changed_attributes_keep_the_pages_of_readers() {
         let kernel = Kernel::new(files(&memory));
         let (first, _) = kernel.open("a/a.raw");
         assert_eq!(kernel.read(first, 0, 1), [1]);
-        // Another program changes the attributes.
+        // Another program changes the attributes in the store.
         put(&memory, &after);
         let (second, keeps) = kernel.open("a/a.raw");
         assert!(keeps, "pages are dropped");
         for handle in [first, second] {
             assert_eq!(kernel.read(handle, 0, 4), [1, 2, 1, 2]);
         }
-        // A program changes them through the mount.
+        // A program changes the attributes through the mount.
         kernel.write("a/attributes.json", 0, br#"{"number": 2}"#, true);
         assert!(kernel.open("a/a.raw").1, "pages are dropped");
         assert_eq!(kernel.read(first, 0, 4), [1, 2, 1, 2]);
@@ -169,7 +168,7 @@ fn changed_chunks_are_seen_by_every_reader() {
 
 /// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
 ///
-/// Pages of the old content must not be written back over the new one.
+/// Pages with old elements must not be written back over those of another program.
 #[test]
 fn pages_of_a_refused_write_are_dropped() {
     let memory = MemoryStore::default();
@@ -193,7 +192,7 @@ fn pages_of_a_refused_write_are_dropped() {
     assert_eq!(kernel.read(open.fh, 0, 2), [3, 4]);
 }
 
-/// More arrays than the cache of open arrays holds.
+/// The number of arrays, which is larger than the cache of open arrays.
 const MANY: usize = 4200;
 
 /// Invariant (reading): A page version is never used for two contents, and does not depend on attributes.
@@ -216,7 +215,7 @@ fn no_page_version_is_used_for_two_contents() {
     let open = || {
         let open = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let read = open.file.read_at(&UNLIMITED, 0, 8).unwrap().to_vec();
-        // The version of a read is known only after the read.
+        // The version of the elements that were read is known only after the read.
         let again = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         (again.version.unwrap(), read, again.file)
     };
@@ -234,7 +233,7 @@ fn no_page_version_is_used_for_two_contents() {
             look_at_others();
         }
     }
-    // An open file keeps its content version, whatever else is looked up.
+    // An open file keeps its version, although lookups evict the array from the cache of open arrays.
     let (number, _, file) = open();
     look_at_others();
     let (again, ..) = open();
@@ -260,7 +259,8 @@ fn a_content_that_returns_has_a_new_page_version() {
     }
 }
 
-/// The kernel sends RELEASE some time after close(2): another program may have opened and truncated the file by then.
+/// The kernel sends RELEASE some time after close(2), so that another program may already have opened and truncated the
+/// file.
 #[test]
 fn a_late_release_publishes_no_writes_of_the_next_handle() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,12 +297,12 @@ fn a_late_release_publishes_no_writes_of_the_next_handle() {
     assert_eq!(published(), b"first");
     kernel.vfs.write(&UNLIMITED, second, 0, b"second").unwrap();
     assert_eq!(published(), b"first");
-    // Writes through mmap after the close are not flushed before the release.
+    // Writes through mmap that follow the close are not flushed before the release.
     kernel.vfs.release(&UNLIMITED, second);
     assert_eq!(published(), b"second");
 }
 
-/// A store in which another program replaces a chunk right after a read.
+/// A store in which another program replaces a chunk right after it was read.
 struct Replacing {
     memory: MemoryStore,
     chunk: &'static str,
@@ -325,7 +325,7 @@ impl Layer for Replacing {
     }
 }
 
-/// A file that is generated at open must not get the version of a content that came while it was generated.
+/// If a chunk is replaced while a file is generated from it, the file must not get the version of the new chunk.
 #[test]
 fn a_generated_file_keeps_no_pages_of_older_elements() {
     let group = json!({"zarr_format": 3, "node_type": "group"});
@@ -360,7 +360,7 @@ fn a_generated_file_keeps_no_pages_of_older_elements() {
             bytes.windows(3).any(|part| part == text.as_bytes())
         };
         let ino = kernel.walk(name);
-        // The chunk that was read to compute the length has been replaced.
+        // The chunk was replaced after the length of the file was computed from it.
         store.memory.set(key("g/a/c/0"), chunk("zqx"));
         *store.next.lock().unwrap() = Some(chunk("new"));
         let first = kernel.vfs.open(&UNLIMITED, ino, CALLER).unwrap().fh;

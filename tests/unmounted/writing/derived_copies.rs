@@ -1,4 +1,4 @@
-//! Keeps consolidated metadata consistent with the nodes, in a mount and after its commit.
+//! Tests that consolidated metadata agree with the nodes, in a mount and after its commit.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ enum Form {
 const FORMS: [Form; 2] = [Form::V2, Form::V3];
 
 impl Form {
-    /// Returns the names of the documents of a node, the one with the attributes last.
+    /// Returns the names of a node's metadata documents, of which the last one contains the attributes.
     fn documents(self, is_array: bool) -> &'static [&'static str] {
         match (self, is_array) {
             (Form::V2, true) => &[".zarray", ".zattrs"],
@@ -37,7 +37,7 @@ impl Form {
         }
     }
 
-    /// Returns the name of the document with the copies.
+    /// Returns the name of the document that contains consolidated metadata.
     fn holder(self) -> &'static str {
         match self {
             Form::V2 => ".zmetadata",
@@ -45,7 +45,6 @@ impl Form {
         }
     }
 
-    /// Returns the documents of an array with `length` elements.
     fn array(self, length: u64, attributes: Value) -> Vec<(&'static str, Value)> {
         match self {
             Form::V2 => vec![
@@ -80,7 +79,7 @@ impl Form {
         }
     }
 
-    /// Returns a store with the arrays `g/x` and `y`, consolidated at the root and in `g`.
+    /// Returns a store with the arrays `g/x` and `y`, and consolidated metadata in the root and in `g`.
     fn store(self) -> MemoryStore {
         let memory = MemoryStore::default();
         let put = |folder: &str, documents: Vec<(&str, Value)>| {
@@ -106,7 +105,7 @@ impl Form {
         }
     }
 
-    /// Consolidates a group as zarr-python does.
+    /// Writes the consolidated metadata of a group as zarr-python does.
     fn consolidate(self, memory: &MemoryStore, folder: &str) {
         let copies: serde_json::Map<String, Value> =
             self.expected(memory, folder).into_iter().collect();
@@ -124,7 +123,7 @@ impl Form {
         memory.set(key(&holder), pretty);
     }
 
-    /// Returns the copies that a group should have, from the documents in a store.
+    /// Returns the copies that the consolidated metadata of a group should contain, from the documents in a store.
     fn expected(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
         let mut copies = BTreeMap::new();
         let mut folders = vec![key(folder)];
@@ -154,7 +153,7 @@ impl Form {
         copies
     }
 
-    /// Returns the copies in a group's document.
+    /// Returns the copies that the consolidated metadata of a group contain.
     fn copies(self, store: &dyn Store, folder: &str) -> BTreeMap<String, Value> {
         let document = json_of(store, &place(folder, self.holder()));
         let copies = match self {
@@ -165,7 +164,7 @@ impl Form {
         copies.into_iter().collect()
     }
 
-    /// Returns the key of the document with the attributes of a node.
+    /// Returns the key of the metadata document that contains the attributes of a node.
     fn attributes(self, node: &str) -> String {
         place(node, self.documents(true).last().unwrap())
     }
@@ -195,10 +194,9 @@ fn json_of(store: &dyn Store, name: &str) -> Value {
     serde_json::from_slice(&bytes_of(store, name)).unwrap()
 }
 
-/// A change through a mount.
 type Change<'a> = &'a dyn Fn(&Case);
 
-/// A mount of a store with consolidated metadata.
+/// A mount of a store that has consolidated metadata in some dialect.
 struct Case {
     form: Form,
     mount: Shared,
@@ -210,7 +208,7 @@ impl Case {
         Case { form, mount }
     }
 
-    /// Returns a case for each form and kind of store, in copy-on-write mode.
+    /// Returns a mount in copy-on-write mode for each dialect and each kind of store.
     fn all() -> impl Iterator<Item = Case> {
         let kinds = |form| ["memory", "local"].map(|kind| Case::new(form, Mode::Cow, kind));
         FORMS.into_iter().flat_map(kinds)
@@ -220,13 +218,13 @@ impl Case {
         &self.mount.overlay
     }
 
-    /// Edits the attributes of a node in the files view.
+    /// Edits the attributes of a node through `attributes.json` in the files view.
     fn edit(&self, node: &str, n: u64) {
         let path = place(node, "attributes.json");
         write(&self.mount.tree, &path, &json!({"n": n}).to_string()).unwrap();
     }
 
-    /// Writes a file in the store view, as programs do.
+    /// Writes a file in the store view, in the same steps as a program.
     fn write(&self, name: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(name));
         let file: Arc<dyn TreeFile> = match Tree::stat(overlay, &UNLIMITED, &path).unwrap() {
@@ -237,7 +235,7 @@ impl Case {
         file.flush(&UNLIMITED).unwrap();
     }
 
-    /// Replaces a file by a rename, as zarr-python does.
+    /// Writes a file in the store view and renames it onto another, as zarr-python does.
     fn replace(&self, name: &str, bytes: &[u8]) {
         let temporary = format!("{name}.partial");
         self.write(&temporary, bytes);
@@ -264,7 +262,6 @@ impl Case {
         }
     }
 
-    /// Removes a folder and everything below it.
     fn remove(&self, path: &str) {
         let overlay = self.overlay();
         let mut names = Vec::new();
@@ -298,14 +295,13 @@ impl Case {
         outcome
     }
 
-    /// Has another program set the attributes of an array in the store, without consolidating.
+    /// Sets the attributes of an array in the store as another program that does not update consolidated metadata.
     fn edit_outside(&self, node: &str, n: u64) {
         let documents = self.form.array(4, json!({"n": n}));
         let (name, document) = documents.last().unwrap();
         self.mount.put_outside(&place(node, name), &text(document));
     }
 
-    /// Returns the stored texts of the documents with copies.
     fn stored_holders(&self) -> Vec<Vec<u8>> {
         let holders = ["", "g"].map(|folder| place(folder, self.form.holder()));
         holders
@@ -314,7 +310,6 @@ impl Case {
             .collect()
     }
 
-    /// Commits, and expects a conflict.
     fn is_in_conflict(&self) {
         let outcome = self.try_commit();
         assert!(outcome.failed.is_none());
@@ -329,7 +324,7 @@ impl Case {
             .collect()
     }
 
-    /// Checks that all copies in a store match its documents.
+    /// Checks that the consolidated metadata in a store agree with its documents.
     #[track_caller]
     fn agrees(&self, store: &dyn Store) {
         for folder in ["", "g"] {
@@ -342,7 +337,7 @@ impl Case {
                 self.form.expected(store, folder),
             );
             assert_eq!(copies, expected, "{:?} {folder:?}", self.form);
-            // Size, version and bytes belong to one text, for every kind of request.
+            // Requests for size, version and bytes of the document all describe the same text.
             let object = store.get(&UNLIMITED, &holder, 1 << 20).unwrap().unwrap();
             assert_eq!((meta.size, meta.version), (object.size, object.version));
             assert_eq!(object.bytes.len() as u64, object.size);
@@ -361,7 +356,7 @@ impl Case {
         self.agrees(self.overlay());
     }
 
-    /// Makes another change, commits, and checks that the store is consistent.
+    /// Edits another node, commits, and checks that the consolidated metadata in the store agree with its documents.
     #[track_caller]
     fn commits_agreement(&self) {
         self.edit("y", 77);
@@ -501,7 +496,7 @@ fn copies_agree_in_the_store_after_each_write_through() {
 
 /// Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 ///
-/// Edits the attributes of the groups that have copies, in v3 in the same document.
+/// The attributes of the groups with consolidated metadata are edited, which are in the same document in Zarr v3.
 #[test]
 fn an_edited_group_has_no_copies_of_discarded_edits() {
     for case in Case::all() {
@@ -529,7 +524,8 @@ fn copies_that_a_program_wrote_are_kept() {
         let name = case.form.holder();
         case.edit("y", 3);
         let shown = String::from_utf8(bytes_of(case.overlay(), name)).unwrap();
-        // One copy is of no document, and another differs from its document.
+        // In the consolidated metadata of the program, one entry has no document, and another one differs from its
+        // document.
         let theirs = shown
             .replace("\"n\": 0", "\"n\": 99")
             .replace("\"n\": 3", "\"n\": 98");
@@ -537,7 +533,7 @@ fn copies_that_a_program_wrote_are_kept() {
             write(&case, name, theirs.as_bytes());
             assert_eq!(bytes_of(case.overlay(), name), theirs.as_bytes());
         }
-        // A later edit changes the copy of its own document only.
+        // A later edit of a document changes only the copy of that document.
         case.edit("y", 4);
         let expected = theirs.replace("\"n\": 98", "\"n\": 4");
         assert_eq!(bytes_of(case.overlay(), name), expected.as_bytes());
@@ -549,7 +545,7 @@ fn copies_that_a_program_wrote_are_kept() {
 
 /// Invariant of `copies_that_a_program_wrote_are_kept`.
 ///
-/// A library makes an array and consolidates; then the array is discarded.
+/// A library creates an array and consolidates the metadata. Then the array is discarded.
 #[test]
 fn a_discarded_array_is_removed_from_copies_of_a_program() {
     for case in Case::all() {
@@ -572,7 +568,8 @@ fn a_discarded_array_is_removed_from_copies_of_a_program() {
     }
 }
 
-/// A program changes a part of the document in place: it starts from the text that it saw.
+/// A program that changes a part of the document in place starts from the text with the current copies, which it has
+/// read.
 #[test]
 fn a_change_in_place_starts_from_the_shown_document() {
     for case in Case::all() {
@@ -604,7 +601,7 @@ fn a_change_in_place_starts_from_the_shown_document() {
     }
 }
 
-/// A store that counts reads, and in which a put fails, before the object is stored or after.
+/// A store that counts reads, and in which a put of a document can fail, before or after the object is stored.
 struct Failing {
     memory: MemoryStore,
     document: Key,
@@ -612,9 +609,9 @@ struct Failing {
     left: AtomicI64,
     is_late: AtomicBool,
     gets: AtomicUsize,
-    /// Whether all reads fail.
+    /// Whether all reads of the store fail.
     is_down: AtomicBool,
-    /// Runs just before the next put of the document, as another thread.
+    /// A function that is called just before the next put of the document, in another thread.
     before_put: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -673,7 +670,7 @@ fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing
 /// Invariant (writing): A commit that ended before it updated consolidated metadata is completed by the next one, and
 /// copies never conflict.
 ///
-/// A commit fails between the documents and the copies; the next one finishes the work.
+/// A commit fails after it has put the documents but not the consolidated metadata, which the next commit puts.
 #[test]
 fn a_commit_that_failed_before_the_copies_is_completed() {
     for (form, is_late) in [
@@ -706,7 +703,8 @@ fn a_commit_that_failed_before_the_copies_is_completed() {
 
 /// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
-/// The same, but the remaining changes are discarded: the store is still consistent.
+/// After a commit failed before it put the consolidated metadata, the remaining changes are discarded. The store is
+/// still consistent.
 #[test]
 fn copies_agree_when_a_commit_that_failed_before_them_is_discarded() {
     for form in FORMS {
@@ -725,7 +723,8 @@ fn copies_agree_when_a_commit_that_failed_before_them_is_discarded() {
 
 /// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
-/// The store takes a document in write-through mode, but not its copies: the next commit puts them.
+/// In write-through mode, the store accepts a document but not its copy in consolidated metadata, which the next commit
+/// puts.
 #[test]
 fn copies_that_the_store_refused_are_put_by_the_next_commit() {
     for form in FORMS {
@@ -749,7 +748,7 @@ fn copies_that_the_store_refused_are_put_by_the_next_commit() {
     }
 }
 
-/// A program changes only the mode of the document.
+/// A change that only sets the mode of a document's file must not prevent the update of its copies.
 #[test]
 fn copies_are_updated_after_a_change_of_mode() {
     for case in Case::all() {
@@ -775,7 +774,7 @@ fn copies_are_updated_after_a_change_of_mode() {
     }
 }
 
-/// Nodes that are read from the copies match the documents in the mount.
+/// Nodes that are read from consolidated metadata have the attributes that were edited in the mount.
 #[test]
 fn nodes_read_from_copies_have_the_edited_attributes() {
     for form in FORMS {
@@ -801,7 +800,8 @@ fn nodes_read_from_copies_have_the_edited_attributes() {
 
 /// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
-/// The group is edited between a commit that failed and the next one, which changes its copies.
+/// A group is edited after a failed commit, and the next commit puts both the group's document and its consolidated
+/// metadata.
 #[test]
 fn a_commit_of_copies_does_not_conflict_with_itself() {
     for form in FORMS {
@@ -816,7 +816,7 @@ fn a_commit_of_copies_does_not_conflict_with_itself() {
         case.commit();
         case.shows_agreement();
         case.agrees(&*case.mount.lower);
-        // The same for a write in the store view.
+        // The document with the consolidated metadata is written in the store view.
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
         let outcome = case.try_commit();
@@ -828,7 +828,7 @@ fn a_commit_of_copies_does_not_conflict_with_itself() {
     }
 }
 
-/// While no document has changed, a read of the copies costs the store no extra requests.
+/// As long as no document has changed, a read of consolidated metadata makes no additional requests to the store.
 #[test]
 fn reading_copies_without_changed_documents_costs_no_request() {
     for form in FORMS {
@@ -854,7 +854,7 @@ fn reading_copies_without_changed_documents_costs_no_request() {
             case.overlay().head(&UNLIMITED, &key(&name)).unwrap();
             assert_eq!(count(), 0, "{name}");
         }
-        // After an edit, the text is derived once.
+        // After an edit, the text of the consolidated metadata is only generated once.
         case.edit("g/x", 5);
         bytes_of(case.overlay(), form.holder());
         count();
@@ -865,7 +865,8 @@ fn reading_copies_without_changed_documents_costs_no_request() {
     }
 }
 
-/// A program consolidates while a conflict keeps the mount's change out of the store; then that change is discarded.
+/// A conflict keeps an edit of the mount out of the store, another program consolidates the metadata, and the edit is
+/// discarded.
 #[test]
 fn an_edit_discarded_after_a_conflict_is_not_in_the_copies() {
     for case in Case::all() {
@@ -887,7 +888,7 @@ fn an_edit_discarded_after_a_conflict_is_not_in_the_copies() {
     }
 }
 
-/// The same for a rename: the old name reappears.
+/// A conflict keeps a rename out of the store, another program consolidates, and the rename is discarded.
 #[test]
 fn a_rename_discarded_after_a_conflict_is_not_in_the_copies() {
     for case in Case::all() {
@@ -909,7 +910,8 @@ fn a_rename_discarded_after_a_conflict_is_not_in_the_copies() {
     }
 }
 
-/// A reader keeps its handle across a commit, which puts other copies than those in the upper folder's file.
+/// A reader has the document open while a commit stores other consolidated metadata than those in the copy-on-write
+/// layer.
 #[test]
 fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
     for edits in [false, true] {
@@ -945,7 +947,7 @@ fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
     }
 }
 
-/// Another program puts the text of the upper folder's file, which differs from the text that the commit stored.
+/// Another program puts the text that is in the copy-on-write layer, although the commit has stored a different text.
 #[test]
 fn an_older_document_put_by_another_program_is_a_conflict() {
     for form in FORMS {
@@ -968,7 +970,7 @@ fn an_older_document_put_by_another_program_is_a_conflict() {
     }
 }
 
-/// A document that is renamed over one with copies keeps its own copies.
+/// A document that is renamed onto one with consolidated metadata has its own consolidated metadata afterwards.
 #[test]
 fn a_document_that_is_renamed_keeps_its_copies() {
     for kind in ["memory", "local"] {
@@ -992,7 +994,7 @@ fn a_document_that_is_renamed_keeps_its_copies() {
     }
 }
 
-/// A group replaces another one, and only one of the two has copies.
+/// A group replaces another one, and only one of them has consolidated metadata.
 #[test]
 fn groups_that_are_exchanged_keep_their_copies() {
     for kind in ["memory", "local"] {
@@ -1035,7 +1037,7 @@ fn groups_that_are_exchanged_keep_their_copies() {
     }
 }
 
-/// A discard of a change that was never committed leaves the store's copies unchanged.
+/// If a change that was never committed is discarded, the consolidated metadata in the store do not change.
 #[test]
 fn a_discard_after_a_conflict_does_not_change_the_store() {
     for form in FORMS {
@@ -1049,7 +1051,7 @@ fn a_discard_after_a_conflict_does_not_change_the_store() {
         assert_eq!(store.gets.load(Ordering::SeqCst), 0, "{form:?}");
         assert_eq!(case.stored_holders(), before);
     }
-    // The same for an array that is removed here, and for one that is renamed.
+    // The discarded change is the removal of an array, and the rename of an array.
     let changes: [(&str, Change); 2] = [
         ("g/x", &|case| case.remove("g/x")),
         ("z", &|case| {
@@ -1073,7 +1075,7 @@ fn a_discard_after_a_conflict_does_not_change_the_store() {
     }
 }
 
-/// The store has put a document, but its answer was lost; then the change is discarded.
+/// The store has stored a document, but its answer to the put was lost, and then the change is discarded.
 #[test]
 fn copies_agree_when_a_put_with_a_lost_answer_is_discarded() {
     for form in FORMS {
@@ -1089,7 +1091,7 @@ fn copies_agree_when_a_put_with_a_lost_answer_is_discarded() {
     }
 }
 
-/// A program writes a document just before a commit puts its copies.
+/// A program writes a document just before a commit puts the consolidated metadata with its copy.
 #[test]
 fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
     for form in FORMS {
@@ -1118,7 +1120,7 @@ fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
     }
 }
 
-/// A document that is only in the upper folder costs no request to the store, which may be down.
+/// A read of a document that is only in the copy-on-write layer makes no request to the store, which may be down.
 #[test]
 fn a_document_only_in_the_upper_folder_costs_no_request() {
     let (store, case) = failing(Form::V3, -1, Mode::Cow);

@@ -1,4 +1,4 @@
-//! Discards dirty chunks of open files with the other changes of their array.
+//! Tests that a discard drops unstored chunks of open files with the array's other changes.
 
 use zarrfs_store::Key;
 
@@ -7,7 +7,7 @@ use crate::dialects::hierarchies::key;
 use crate::writing::shared::{Mode, Shared, is_changed};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Discards changes as `zarrfs discard` does in the mount.
+/// Discards the changes below a path as `zarrfs discard` does. Returns their number.
 fn discard(mount: &Shared, path: &Key) -> u64 {
     let dropped = mount.arrays.discard_dirty(path);
     let discarded = mount.overlay.discard(&UNLIMITED, path);
@@ -32,7 +32,7 @@ fn unstored_writes_of_an_open_file_are_discarded() {
             }
             file.write_at(&UNLIMITED, 0, &vec![9; written * size])
                 .unwrap();
-            // An element of another chunk.
+            // The program also writes an element of another chunk.
             file.write_at(&UNLIMITED, 4 * size as u64, &[6]).unwrap();
             let count = if path == key("a/c/0") { 1 } else { 2 };
             assert_eq!(
@@ -47,7 +47,7 @@ fn unstored_writes_of_an_open_file_are_discarded() {
             let left: Vec<Key> = changes.into_iter().map(|change| change.key).collect();
             let elsewhere = [key("a/c/1")];
             assert_eq!(left, elsewhere[..2 - count as usize], "{why}");
-            // A write after the discard is kept.
+            // A write that follows the discard is stored.
             file.write_at(&UNLIMITED, 0, &[5]).unwrap();
             assert_eq!(discard(&mount, &key("a/c/7")), 0);
             file.flush(&UNLIMITED).unwrap();
@@ -58,7 +58,7 @@ fn unstored_writes_of_an_open_file_are_discarded() {
     }
 }
 
-/// A writer gets no error if none of its changes was discarded.
+/// A discard of other keys causes no error for a program that has written an array.
 #[test]
 fn a_discard_of_other_keys_fails_no_write() {
     let sample = Sample::new(&[8], &[4], Form::Plain);

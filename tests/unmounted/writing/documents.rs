@@ -1,4 +1,4 @@
-//! Writes attributes through the files view into the dialect's documents.
+//! Tests writes of attributes through the files view into the documents of each dialect.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::writing::fixture::{Fixture, MAKER, tree};
 use crate::writing::shared::{Mode, Shared};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns all stores that have an array at `a/b`.
+/// Returns a store for each dialect, with an array at `a/b`.
 pub fn stores() -> Vec<(String, MemoryStore)> {
     let named = written::STORES.iter();
     let named = named.map(|(dialect, variant, store)| (format!("{dialect} {variant}"), store()));
@@ -32,10 +32,10 @@ pub fn stores() -> Vec<(String, MemoryStore)> {
         .collect()
 }
 
-/// Replaces a file as `open(path, "w")` does.
+/// Replaces the text of a file as `open(path, "w")` does.
 pub fn write(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
     let file = tree.open(&UNLIMITED, &key(path), OpenMode::Truncate)?;
-    // In two parts, as programs do.
+    // Programs may write a file in several parts.
     let (head, tail) = text.as_bytes().split_at(text.len() / 2);
     file.write_at(&UNLIMITED, 0, head)?;
     file.write_at(&UNLIMITED, head.len() as u64, tail)?;
@@ -88,7 +88,7 @@ fn an_edit_that_is_not_a_json_object_changes_nothing() {
     }
 }
 
-/// The group `a` has no document, and the files view makes none.
+/// The group `a` has no metadata document, and an edit in the files view must not create one.
 #[test]
 fn a_group_without_a_document_is_not_edited() {
     for (name, memory) in stores() {
@@ -113,7 +113,8 @@ fn a_group_without_a_document_is_not_edited() {
 
 /// Invariant (writing): The files view changes only elements and attributes.
 ///
-/// Only `attributes.json` can be edited in the files view; nodes are made, moved and removed in the store view.
+/// Of the metadata, only `attributes.json` can be edited in the files view. Nodes are created, moved and removed in the
+/// store view.
 #[test]
 fn the_files_view_refuses_all_edits_except_attributes() {
     for (name, memory) in stores() {
@@ -192,7 +193,7 @@ fn an_edit_of_attributes_keeps_all_other_members() {
 /// Invariant of `an_edit_that_is_not_a_json_object_changes_nothing`.
 #[test]
 fn attributes_that_are_array_metadata_cannot_be_edited() {
-    // zarr-python stores filters of drafts as attributes, and N5 all of its own members.
+    // zarr-python stores the filters of draft arrays as attributes, and N5 stores all array metadata as attributes.
     let (_, n5) = tree(Arc::new(written::n5()));
     for wrong in [r#"{"dimensions": [1, 1]}"#, r#"{"n5": "4.0.0"}"#] {
         let error = write(&n5, "a/b/attributes.json", wrong).unwrap_err();
@@ -206,7 +207,7 @@ fn attributes_that_are_array_metadata_cannot_be_edited() {
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), content);
 }
 
-/// Makes a file with these bytes, as `open(path, O_CREAT | O_EXCL)` does.
+/// Creates a file with the given text as `open(path, O_CREAT | O_EXCL)` does.
 fn make(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
     let file = tree.create(&UNLIMITED, &key(path), &MAKER)?;
     file.write_at(&UNLIMITED, 0, text.as_bytes())?;
@@ -237,7 +238,7 @@ fn a_file_that_is_renamed_onto_a_document_is_an_edit() {
         assert!(view.lookup(&UNLIMITED, &beside).unwrap().is_none());
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": number}));
     }
-    // A text that does not parse is refused, and its file is kept.
+    // A text that cannot be parsed is refused, and its file keeps its name.
     make(&tree, "a/b/new", "{").unwrap();
     let rename = |to: &str| tree.rename(&UNLIMITED, &key("a/b/new"), &key(to), RenameMode::Replace);
     assert_eq!(rename(DOCUMENT).unwrap_err().kind(), Kind::Invalid);
@@ -259,7 +260,7 @@ fn a_document_can_be_renamed_to_a_backup() {
     let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
     write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
     let rename = |from: &Key, to: &Key| tree.rename(&UNLIMITED, from, to, RenameMode::Replace);
-    // vim renames the old file, and makes a new one.
+    // vim renames the old file to a backup, and creates a new file.
     rename(&attributes, &backup).unwrap();
     assert!(view.lookup(&UNLIMITED, &attributes).unwrap().is_none());
     let listed = names(&view, "a/b");
@@ -272,7 +273,7 @@ fn a_document_can_be_renamed_to_a_backup() {
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}));
     tree.unlink(&UNLIMITED, &backup).unwrap();
     assert!(view.lookup(&UNLIMITED, &backup).unwrap().is_none());
-    // A hard link has the bytes of the document at the time of the link.
+    // A hard link has the bytes that the document had when the link was created.
     tree.link(&UNLIMITED, &attributes, &backup).unwrap();
     make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
     rename(&key("a/b/new"), &attributes).unwrap();
@@ -283,13 +284,13 @@ fn a_document_can_be_renamed_to_a_backup() {
             .kind(),
         Kind::Exists
     );
-    // vim restores the old name after a failed save.
+    // After a failed save, vim renames its backup to the old name.
     rename(&attributes, &key("a/b/aside")).unwrap();
     let error = make(&tree, DOCUMENT, "{").unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     rename(&key("a/b/aside"), &attributes).unwrap();
     assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}));
-    // Attributes cannot be renamed to another document.
+    // The attributes cannot be renamed to `metadata.json`.
     let error = rename(&attributes, &key("a/b/metadata.json")).unwrap_err();
     assert_eq!(error.kind(), Kind::NotPermitted);
 }
@@ -313,7 +314,7 @@ fn a_removed_document_can_be_created_again() {
         make(r#"{"n": 1}"#).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
         assert_eq!(make("{}").unwrap_err().kind(), Kind::Exists);
-        // The new file exists as soon as it is made; its content is stored at the close.
+        // The new file exists as soon as it is created, but its bytes are only stored when it is closed.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         let file = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
         file.write_at(&UNLIMITED, 0, b"{\"n\"").unwrap();
@@ -321,10 +322,10 @@ fn a_removed_document_can_be_created_again() {
         assert_eq!((shown.size, shown.is_read_only), (4, false));
         assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
         assert_eq!(file.sync(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
-        // If it never parses, the attributes are unchanged.
+        // If the text of the new file never parses, the attributes are unchanged.
         drop(file);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
-        // A file that was removed while it was open stores nothing.
+        // A file that was unlinked while it was open stores nothing.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         let lost = tree.create(&UNLIMITED, &attributes, &MAKER).unwrap();
         lost.write_at(&UNLIMITED, 0, br#"{"n": 2}"#).unwrap();
@@ -332,7 +333,7 @@ fn a_removed_document_can_be_created_again() {
         make(r#"{"n": 3}"#).unwrap();
         lost.flush(&UNLIMITED).unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 3}), "{name}");
-        // A rename is an edit even if the document was removed.
+        // A file that is renamed to the name of an unlinked document replaces the attributes.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         self::make(&tree, "a/b/new", r#"{"n": 4}"#).unwrap();
         tree.rename(
@@ -343,7 +344,7 @@ fn a_removed_document_can_be_created_again() {
         )
         .unwrap();
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
-        // An empty file is no valid document.
+        // An empty file is no valid document, so the attributes are unchanged.
         tree.unlink(&UNLIMITED, &attributes).unwrap();
         assert_eq!(make("").unwrap_err().kind(), Kind::Invalid);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 4}), "{name}");
@@ -387,13 +388,13 @@ fn a_document_is_read_back_as_it_is_written() {
     let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
     let before = file.read_at(&UNLIMITED, 0, 1000).unwrap();
     assert!(before.starts_with(b"{"));
-    // Without a write, a flush stores nothing.
+    // A flush stores nothing if the program has not written.
     file.flush(&UNLIMITED).unwrap();
     let change = |size| zarrfs_store::tree::AttrChange {
         size: Some(size),
         ..Default::default()
     };
-    // Truncated by path, as open(2) does with O_TRUNC on old kernels.
+    // On old kernels, open(2) with O_TRUNC truncates the file by its path before the open.
     tree.change(&UNLIMITED, &path, &change(0)).unwrap();
     let file = tree.open(&UNLIMITED, &path, OpenMode::Write).unwrap();
     assert_eq!(file.stat(&UNLIMITED).unwrap().meta.size, 0);
@@ -405,7 +406,6 @@ fn a_document_is_read_back_as_it_is_written() {
     assert_eq!(error.kind(), Kind::TooLarge);
 }
 
-/// Returns a hierarchy that reads a store's consolidated metadata.
 fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs_array::hierarchy::Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,

@@ -1,4 +1,4 @@
-//! Another program replaces an array during a write: no elements get into the new array.
+//! Tests that no elements are written into an array that replaced the opened one.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::dialects::written::STORES;
 use crate::writing::shared::{Mode, Shared, everywhere, folder, is_changed};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns documents of arrays that decode the chunks of `sample` to other elements.
+/// Returns metadata with which the chunks of `sample` have other elements.
 fn others(sample: &Sample) -> Vec<Value> {
     let changed = |name: &str, value: Value| {
         let mut document = sample.metadata();
@@ -62,7 +62,7 @@ fn elements_of_an_array_replaced_since_are_a_conflict() {
             file.flush(&UNLIMITED).unwrap();
             mount.put_outside("a/zarr.json", other.to_string().as_bytes());
             assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
-            // An edit of attributes through the mount does not get the chunk into the new array.
+            // An edit of attributes through the mount must not make the commit store the chunk in the new array.
             edit_attributes(&mount);
             assert_eq!(mount.conflicts(), ["a/c/0"], "{other}");
         }
@@ -112,7 +112,7 @@ fn a_new_shape_or_new_attributes_do_not_conflict() {
     }
 }
 
-/// Returns the key of the document of the array `a/b`, and its text.
+/// Returns the key of the metadata document of the array `a/b`, and its text.
 fn document(store: &dyn Store) -> (String, String) {
     let names = [
         "a/b/zarr.json",
@@ -132,7 +132,7 @@ fn document(store: &dyn Store) -> (String, String) {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
-/// In each dialect, a write to a decoded file does not get into an array with other elements.
+/// In each dialect, elements are not written into an array that another program has put in place of the opened one.
 #[test]
 fn elements_are_not_stored_in_a_replaced_array_of_any_dialect() {
     for (dialect, variant, store) in STORES.into_iter().chain([("n5", "", written::n5 as _)]) {
@@ -183,7 +183,8 @@ fn elements_are_not_stored_in_a_replaced_array_of_any_dialect() {
     }
 }
 
-/// Without the entry point a document alone does not define the array, so it is no precondition.
+/// Without the draft's entry point, an array's document alone does not define the array, so it may change before a
+/// write.
 #[test]
 fn a_draft_without_its_entry_point_does_not_conflict() {
     for mode in [Mode::Cow, Mode::WriteThrough] {

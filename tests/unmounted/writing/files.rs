@@ -1,4 +1,4 @@
-//! Writes decoded files through the tree of the files view.
+//! Tests writes to decoded files through the tree of the files view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn a_write_is_seen_in_every_file_at_once() {
     let reader = view.open(&UNLIMITED, &key("g/a/a.raw")).unwrap();
     let before = reader.file.version();
     raw.write_at(&UNLIMITED, 0, &[1, 2, 3]).unwrap();
-    // Element 0 of the chunk 1.1 is [4, 2]: its second byte, and element 1 at [4, 3].
+    // Element 0 of the chunk 1.1 is at [4, 2]. The write covers its second byte, and element 1 at [4, 3].
     other.write_at(&UNLIMITED, 2 * 22 + 1, &[4, 5, 6]).unwrap();
     expected[..3].copy_from_slice(&[1, 2, 3]);
     expected[2 * 22 + 1..2 * 22 + 4].copy_from_slice(&[4, 5, 6]);
@@ -56,7 +56,7 @@ fn a_write_is_seen_in_every_file_at_once() {
         [4, 5, 6]
     );
     assert_eq!(raw.read_at(&UNLIMITED, 0, 100).unwrap(), expected);
-    // A flush of either handle stores the writes of both.
+    // A flush of one handle also stores the writes of the other.
     other.flush(&UNLIMITED).unwrap();
     let (fresh, _) = self::tree(Arc::new(memory));
     assert_eq!(common::read(&fresh, "g/a/a.raw").unwrap(), expected);
@@ -150,7 +150,7 @@ fn one_file_of_an_array_is_open_for_writing_at_a_time() {
     let error = open("g/a/a.raw").err().unwrap();
     assert_eq!(error.kind(), Kind::Busy, "{error}");
     assert!(error.to_string().contains("g/a/a.npy"), "{error}");
-    // All files can still be read.
+    // All files of the array can still be read.
     assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
     let [first, second] = npy;
     drop(first);
@@ -161,7 +161,7 @@ fn one_file_of_an_array_is_open_for_writing_at_a_time() {
 
 /// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
 ///
-/// The kernel has separate pages for a file that it knows by a second path.
+/// The kernel caches separate pages for the same file at a second path.
 #[test]
 fn a_view_that_is_shown_in_two_directories_has_two_files() {
     let (memory, ..) = fixture();

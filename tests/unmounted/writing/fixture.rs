@@ -1,4 +1,4 @@
-//! A store with its arrays open for writing, and injected errors.
+//! Opens the arrays of a test store for writing, and injects errors.
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn limits(memory: u64) -> Limits {
     }
 }
 
-/// The arrays of a store, with their counters.
+/// The arrays of a store, with the counters of their requests and chunks.
 pub struct Fixture {
     pub hierarchy: Arc<Hierarchy>,
     pub arrays: Arrays,
@@ -62,14 +62,12 @@ impl Fixture {
         self.arrays.open(&found.unwrap()).unwrap()
     }
 
-    /// Opens a file of the whole array.
     pub fn file(&self, path: &str, extension: &str) -> Export {
         let array = self.array(path);
         let region = Region::whole(&array.array().shape);
         Export::open(&UNLIMITED, &array, format(extension).unwrap(), region).unwrap()
     }
 
-    /// Opens the raw file of a chunk.
     pub fn chunk(&self, path: &str, indices: &[u64]) -> Export {
         let array = self.array(path);
         let region = array.stored_grid().unwrap().region(indices);
@@ -81,7 +79,7 @@ impl Fixture {
     }
 }
 
-/// Returns the files view of a store, and its writable tree.
+/// Returns the files view of a store, and the tree through which it is written.
 pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
     let fixture = Fixture::new(store, limits(64 << 20));
     let files = FilesView::new(
@@ -95,21 +93,19 @@ pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
     (Arc::new(files), root.tree)
 }
 
-/// The owner of files that tests make.
+/// The owner of the files that tests create.
 pub const MAKER: Credentials = Credentials {
     uid: 0,
     gid: 0,
     mode: 0o644,
 };
 
-/// Returns all bytes of a file.
 pub fn all(file: &Export) -> Vec<u8> {
     file.read_at(&UNLIMITED, 0, file.len() as usize)
         .unwrap()
         .to_vec()
 }
 
-/// A store that refuses every put while `is_full` is set.
 #[derive(Default)]
 pub struct Full {
     pub memory: MemoryStore,

@@ -1,4 +1,4 @@
-//! Rewritten documents keep each number and word that an edit does not change.
+//! Tests that rewritten documents keep each number and string that an edit does not change.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::writing::fixture::tree;
 use crate::writing::shared::{Mode, Shared};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Attributes that no JSON library writes back unchanged.
+/// A text of attributes that JSON libraries would change when they write it back.
 const ODD: &str = r#"{
   "nan": NaN,
   "infinities": [
@@ -34,7 +34,6 @@ const ODD: &str = r#"{
 }
 "#;
 
-/// Returns all documents of a store as text.
 fn texts(memory: &MemoryStore) -> Vec<(&'static str, String)> {
     const KEYS: [&str; 11] = [
         "zarr.json",
@@ -56,7 +55,7 @@ fn texts(memory: &MemoryStore) -> Vec<(&'static str, String)> {
     KEYS.into_iter().filter_map(text).collect()
 }
 
-/// Returns a text without whitespace; no string in these documents contains any.
+/// Returns a text without white space. The strings in the documents of these tests contain none.
 fn tight(text: &str) -> String {
     text.split_whitespace().collect()
 }
@@ -70,7 +69,7 @@ fn numbers_and_strings_survive_every_edit() {
         let read = |path: &str| String::from_utf8(common::read(&view, path).unwrap()).unwrap();
         write(&tree, "a/b/attributes.json", ODD).unwrap();
         assert_eq!(read("a/b/attributes.json"), ODD, "{name}");
-        // As sed and jq write it: one more line, all others unchanged.
+        // The text has one more line and is otherwise unchanged, as if edited with sed.
         let more = ODD.replace("  \"one\"", "  \"new\": 7,\n  \"one\"");
         write(&tree, "a/b/attributes.json", &more).unwrap();
         let all: String = texts(&memory).iter().map(|(_, text)| tight(text)).collect();
@@ -96,7 +95,7 @@ fn an_edit_changes_its_member_and_no_other_byte() {
     let memory = MemoryStore::default();
     memory.set(key("a/b/zarr.json"), text.into());
     let (view, tree) = tree(Arc::new(memory.clone()));
-    // A number beyond the range of floats, and a lone surrogate, which Python writes.
+    // The text has a number beyond the range of floats, and a lone surrogate, which Python writes.
     let odd = r#"{"x": 1.0, "y": 1e400, "z": "\ud800"}"#;
     write(&tree, "a/b/attributes.json", odd).unwrap();
     write(&tree, "a/b/attributes.json", &odd.replace("1e400", "1e401")).unwrap();
@@ -106,7 +105,7 @@ fn an_edit_changes_its_member_and_no_other_byte() {
     assert_eq!(texts(&memory), [("a/b/zarr.json", expected)]);
 }
 
-/// Returns a v2 store with consolidated metadata as xarray writes it.
+/// Returns a v2 store with consolidated metadata as xarray writes them, and their text.
 fn consolidated(odd: &str) -> (MemoryStore, String) {
     let memory = written::v2();
     let text = format!(
@@ -166,7 +165,7 @@ fn attributes_from_copies_keep_their_text() {
     assert_eq!(root.node().unwrap().attributes().text(), odd);
 }
 
-/// Checks that a change is refused with an error message, and changes nothing.
+/// Checks that a document with a duplicate name is not rewritten, but refused with an error message.
 fn is_refused(
     memory: &MemoryStore,
     twice: &str,
@@ -206,7 +205,7 @@ fn documents_with_a_duplicate_name_are_not_rewritten() {
     is_refused(&memory, "x", || {
         write(&v2_tree, "a/b/attributes.json", r#"{"x": 1, "x": 1}"#)
     });
-    // A copy with a duplicate name stays unchanged next to those that are derived.
+    // An entry of consolidated metadata with a duplicate name is unchanged, while another entry is rewritten.
     let (memory, text) = consolidated(r#"{"x": 1, "x": 2}"#);
     let mount = Shared::over(Mode::WriteThrough, "memory", &memory);
     write(&mount.tree, "a/b/attributes.json", r#"{"x": 3}"#).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of writing: decoded files and attributes, over stores in memory and on disk.
+//! Tests writes to decoded files and attributes, over stores in memory and on disk.
 
 mod array_spec;
 mod arrays;

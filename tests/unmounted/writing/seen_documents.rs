@@ -1,6 +1,6 @@
-//! Conflicts of documents: another program changes one between a mount's read and its save.
+//! Tests conflicts: another program changes a document between a mount's read and its save.
 //!
-//! Neither change is lost without an error.
+//! A change may only be lost if its writer gets an error.
 
 use serde_json::{Value, json};
 use zarr_format::error::Result;
@@ -15,7 +15,7 @@ use crate::writing::fixture::MAKER;
 use crate::writing::shared::{Shared, everywhere};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Changes the attributes of the array `a`, as another program.
+/// Changes the attributes of the array `a` in the store, as another program.
 fn annotate_outside(mount: &Shared, attributes: &Value) {
     let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
     document["attributes"] = attributes.clone();
@@ -48,7 +48,7 @@ fn edited<T>(
 
 const PATH: &str = "a/attributes.json";
 
-/// Returns the text of the attributes with one more member.
+/// Returns a text of attributes with one more member.
 fn annotated(text: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(text).unwrap();
     value["ours"] = json!(1);
@@ -64,7 +64,7 @@ fn a_document_open_to_read_and_write_keeps_a_change_of_others() {
             file.change(&UNLIMITED, &sized(0)).unwrap();
             file.write_at(&UNLIMITED, 0, text.as_bytes()).unwrap();
             let closed = file.flush(&UNLIMITED);
-            // The kernel flushes a file again when it is released.
+            // The kernel flushes a file again when its last handle is released.
             let _ = file.flush(&UNLIMITED);
             closed
         },
@@ -82,7 +82,7 @@ fn a_document_open_to_read_and_write_keeps_a_change_of_others() {
 
 /// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
 ///
-/// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
+/// A Python program calls `json.load(open(path))`, and then `json.dump(value, open(path, "w"))`.
 #[test]
 fn a_save_of_an_older_document_keeps_a_change_of_others() {
     edited(
@@ -91,13 +91,13 @@ fn a_save_of_an_older_document_keeps_a_change_of_others() {
         |mount| {
             let text = annotated(&common::read(&mount.view, PATH).unwrap());
             write(&mount.tree, PATH, &text).unwrap();
-            // The program that saved a document has seen its content.
+            // A program that has saved a document knows its content, as if it had read the document.
             write(&mount.tree, PATH, &text).unwrap();
         },
     );
 }
 
-/// As editors do: a new file, renamed onto the document. The kernel retries a rename that fails with ESTALE.
+/// Editors write a new file and rename it onto the document. The kernel repeats a rename that fails with ESTALE.
 #[test]
 fn a_rename_onto_an_older_document_keeps_a_change_of_others() {
     let beside = key(&format!("{PATH}.tmp"));
@@ -131,7 +131,7 @@ fn a_rename_onto_an_older_document_keeps_a_change_of_others() {
     );
 }
 
-/// As archivers and `install` do: the document is removed, and made again.
+/// Archivers and `install` remove the document and create it again.
 #[test]
 fn creating_a_removed_document_keeps_a_change_of_others() {
     edited(
@@ -148,7 +148,7 @@ fn creating_a_removed_document_keeps_a_change_of_others() {
     );
 }
 
-/// vim restores the old file's name if it could not write the new one.
+/// vim renames its backup to the old name if it could not write the new file.
 #[test]
 fn renaming_an_old_document_back_keeps_a_change_of_others() {
     let beside = key(&format!("{PATH}~"));
@@ -184,14 +184,15 @@ fn a_document_that_was_not_read_is_replaced() {
         assert_eq!(mount.conflicts(), [""; 0]);
         let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
         assert_eq!(stored["attributes"], json!({"ours": 1}), "{mode:?} {kind}");
-        // A save counts as a read: it is the precondition of this file's next save.
+        // A save counts as a read, so the next save through the same file requires that the document has not changed
+        // since.
         annotate_outside(&mount, &json!({"theirs": 3}));
         file.write_at(&UNLIMITED, 0, b"{\"ours\": 4}").unwrap();
         mount.is_conflict(file.flush(&UNLIMITED), "a/zarr.json");
     }
 }
 
-/// The changed part of a document may be one that was not read.
+/// Another program changes a part of the document that the edit has not read.
 #[test]
 fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
@@ -211,7 +212,7 @@ fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
     }
 }
 
-/// After a commit, the stored document is the one that was read: no other program has changed it.
+/// The document that a commit has stored counts as read, so the next save is no conflict.
 #[test]
 fn a_commit_of_a_document_does_not_conflict_with_its_writer() {
     let sample = Sample::new(&[4], &[4], Form::Plain);

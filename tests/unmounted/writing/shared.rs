@@ -1,4 +1,4 @@
-//! A store that a mount writes through both views, and another program writes directly.
+//! Mounts a store that another program writes directly, and writes it through both views.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::dialects::hierarchies::key;
 use crate::writing::fixture::{Fixture, limits};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The way in which changes get into the store.
+/// How changes get into the store: by a commit of the copy-on-write layer, or at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     Cow,
     WriteThrough,
 }
 
-/// Returns each mode with each kind of store.
+/// Returns each mode of writing with each kind of store.
 pub fn everywhere() -> impl Iterator<Item = (Mode, &'static str)> {
     let modes = [Mode::Cow, Mode::WriteThrough];
     let stores = ["memory", "local"];
@@ -37,10 +37,10 @@ pub fn everywhere() -> impl Iterator<Item = (Mode, &'static str)> {
     modes.into_iter().flat_map(of_mode)
 }
 
-/// A mount without a kernel.
+/// A mount of a store without a kernel.
 pub struct Shared {
     pub mode: Mode,
-    /// The store below the overlay.
+    /// The store below the copy-on-write layer.
     pub lower: Arc<dyn Store>,
     pub overlay: Overlay,
     pub arrays: Arc<Arrays>,
@@ -50,7 +50,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns the mount of a store that has the array `a`.
+    /// Returns a mount of a new store of the given kind, which has the array `a`.
     pub fn of(mode: Mode, kind: &str, sample: &Sample) -> Shared {
         let memory = MemoryStore::default();
         memory.set(key("zarr.json"), GROUP.as_bytes().to_vec());
@@ -58,7 +58,7 @@ impl Shared {
         Shared::over(mode, kind, &memory)
     }
 
-    /// Returns the mount of a store of a kind with the contents of `content`.
+    /// Returns a mount of a new store of the given kind, with the contents of `content`.
     pub fn over(mode: Mode, kind: &str, content: &MemoryStore) -> Shared {
         let folder = folder();
         let lower: Arc<dyn Store> = match kind {
@@ -78,7 +78,7 @@ impl Shared {
         Shared::with_dialect(mode, lower, folder, None)
     }
 
-    /// Returns the mount of a store with a given dialect, whatever its documents say.
+    /// Returns a mount of a store that is read in the given dialect, whatever dialect its documents have.
     pub fn with_dialect(
         mode: Mode,
         lower: Arc<dyn Store>,
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Drops the mount without a commit, as a kill would, and opens it again.
+    /// Ends the mount without a commit, as a kill does, and mounts the store again.
     pub fn again(self, lower: Arc<dyn Store>) -> Shared {
         let Shared {
             mode,
@@ -133,19 +133,18 @@ impl Shared {
         Shared::new(mode, lower, folder)
     }
 
-    /// Opens a file of the files view for writing.
     pub fn open(&self, path: &str) -> Arc<dyn TreeFile> {
         self.tree
             .open(&UNLIMITED, &key(path), OpenMode::Write)
             .unwrap()
     }
 
-    /// Opens the array `a` without the mount, as another program.
+    /// Opens the arrays of the store without the mount, as another program.
     pub fn outside(&self) -> Fixture {
         Fixture::new(self.lower.clone(), limits(64 << 20))
     }
 
-    /// Writes elements of the array `a` directly to the store, as another program.
+    /// Writes elements of the array `a` directly into the store, as another program.
     pub fn write_outside(&self, offset: u64, bytes: &[u8]) {
         let outside = self.outside();
         outside
@@ -155,7 +154,6 @@ impl Shared {
         outside.array("a").flush(&UNLIMITED).unwrap();
     }
 
-    /// Puts a key directly to the store, as another program.
     pub fn put_outside(&self, name: &str, bytes: &[u8]) {
         let body = PutBody::Bytes(bytes);
         self.lower
@@ -163,13 +161,11 @@ impl Shared {
             .unwrap();
     }
 
-    /// Returns the bytes of a key in the store itself.
     pub fn stored(&self, name: &str) -> Vec<u8> {
         let object = self.lower.get(&UNLIMITED, &key(name), 1 << 20).unwrap();
         object.unwrap().bytes
     }
 
-    /// Commits; returns the keys in conflict.
     pub fn conflicts(&self) -> Vec<String> {
         let outcome = self
             .overlay
@@ -178,15 +174,15 @@ impl Shared {
         conflicts.iter().map(|(key, _)| key.to_string()).collect()
     }
 
-    /// Checks that a change that the store refused leaves nothing behind.
+    /// Checks that the copy-on-write layer has no change of a key, after the store has refused it.
     pub fn check_key_is_not_kept(&self, name: &str) {
         let changes = self.overlay.changes(&UNLIMITED).unwrap();
         let is_kept = changes.keys.iter().any(|change| change.key == key(name));
         assert!(!is_kept || self.mode == Mode::Cow, "{name} is kept");
     }
 
-    /// Checks that a change of `name` is refused because another program changed it: in write-through mode by `made`,
-    /// in copy-on-write mode by `made` or by the commit.
+    /// Checks that a change of the key `name` is refused because another program changed it. `made` is the result of
+    /// the change; in copy-on-write mode, the commit may report the conflict instead.
     pub fn is_conflict(&self, made: Result<()>, name: &str) {
         match made {
             Ok(()) => {
@@ -198,13 +194,13 @@ impl Shared {
     }
 }
 
-/// Returns a new folder, on tmpfs if possible, since every change is synced.
+/// Returns a new temporary folder, on tmpfs if possible, because every change is synced to disk.
 pub fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Checks that an error is ESTALE and names a key.
+/// Checks that an error means ESTALE and names the given key.
 pub fn is_changed(error: &Error, name: &str) {
     assert_eq!(error.kind(), Kind::Changed, "{error}");
     assert_eq!(error.errno(), libc::ESTALE);

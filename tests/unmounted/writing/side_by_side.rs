@@ -1,4 +1,4 @@
-//! Reads partially written chunks of one write in parallel.
+//! Tests that one write reads its partially written chunks in parallel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +15,17 @@ use crate::writing::array_spec::ArraySpec;
 use crate::writing::fixture::{Fixture, all, limits};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The longest time that a read waits for others.
+/// Maximum time that a read of a chunk waits for other reads.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store in which a read of a chunk waits for others.
+/// A store that delays reads of chunks until `party` of them are waiting.
 struct MeetingStore {
     memory: MemoryStore,
-    /// The number of chunk reads that wait for each other.
+    /// The number of concurrent reads of chunks for which each of them waits.
     party: usize,
     waiting: Mutex<usize>,
     came: Condvar,
-    /// The largest number of concurrent reads.
+    /// The maximum number of concurrent reads of chunks.
     most: AtomicUsize,
 }
 
@@ -75,8 +75,8 @@ impl Layer for MeetingStore {
     }
 }
 
-/// Writes the first row of an array of two rows, divided into four chunks of `width` columns; returns the largest
-/// number of concurrent reads.
+/// Writes the first of an array's two rows, which is divided into four chunks of `width` columns. Returns the maximum
+/// number of concurrent reads of chunks.
 fn read_at_a_time(party: usize, width: usize, memory: u64) -> usize {
     let spec = ArraySpec {
         shape: vec![2, 4 * width as u64],

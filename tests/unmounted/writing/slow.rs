@@ -10,7 +10,7 @@ use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
 
-/// Writes through the store are recorded in its change log; those by `memory.set` are not.
+/// A remote store for tests. Writes through it are recorded in its change log, but writes by `memory.set` are not.
 pub struct Slow {
     pub memory: MemoryStore,
     info: StoreInfo,

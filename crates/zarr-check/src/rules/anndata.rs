@@ -56,7 +56,6 @@ struct Group<'a> {
     heading: &'static str,
 }
 
-/// Whether a node is stored at a path in an AnnData group, and its shape.
 enum Part {
     Missing,
     /// A node is stored. The lengths are the node's shape, and empty if the shape is unknown.

@@ -1,4 +1,4 @@
-//! Compares the copies of documents in consolidated metadata with the documents: differing, extra and missing copies.
+//! Compares the copies in consolidated metadata with the documents: differing, extra and missing copies.
 //!
 //! A document without a copy is found when its node is checked. For that, the keys of the copies (`CopiedKeys`) are
 //! passed to the nodes below the group.
@@ -110,12 +110,11 @@ pub(crate) fn check(
 
 struct CopiedDocument {
     key: Key,
-    /// The byte range of the copied document in the consolidated metadata.
     range: Range<usize>,
 }
 
-/// Compares the copies in consolidated metadata with the stored documents. Works in batches, and passes the keys and
-/// the findings of each batch to `take`.
+/// Compares consolidated metadata with the stored documents, in batches. Passes the keys and the findings of each batch
+/// to `take`.
 fn compare_parts(
     context: &CheckContext,
     holder: &ConsolidatedDocument,
@@ -149,7 +148,6 @@ fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     finding.with_part(name).with_remedy(FIX)
 }
 
-/// Reserves memory for the keys of `count` documents in consolidated metadata. Returns `None` if they need too much.
 fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     // A key takes about 128 bytes. The keys may take 1/16 of the budget, since chunks need the rest.
@@ -158,7 +156,6 @@ fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     is_small.then(|| context.memory.try_reserve(needed))?
 }
 
-/// Reports consolidated metadata with so many entries that their keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!("{count} copies do not fit in --memory; missing copies are not reported");
     Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
@@ -243,7 +240,6 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
     Some(finding.with_part(part).with_remedy(FIX))
 }
 
-/// The first difference between a stored document and its copy in consolidated metadata.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
     /// The documents differ, but are too long to find the member that differs.
@@ -258,7 +254,7 @@ fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     if json_text::is_same(stored, copy) {
         return None;
     }
-    // Documents of more than 4 MiB are compared as texts, because parsed JSON takes much more memory.
+    // Documents of more than 4 MiB are compared unparsed, which takes less memory.
     if stored.len().max(copy.len()) > 4 << 20 {
         return (!is_same_without_copies(stored, copy)).then_some(Difference::Somewhere);
     }
@@ -356,7 +352,6 @@ fn without_defaults(key: &Key, document: Value) -> Value {
     Value::Object(members.collect())
 }
 
-/// Removes empty members at any depth.
 fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(members) => {

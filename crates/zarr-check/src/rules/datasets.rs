@@ -31,7 +31,7 @@ pub(crate) struct SiblingArrays {
     are_all_known: bool,
 }
 
-/// The arrays that were found in a group, with the names in their dimensions and attributes.
+/// The arrays that were found in a group, and the names of their dimensions.
 struct GroupArrays {
     group: Key,
     is_image: bool,
@@ -61,7 +61,6 @@ struct NamedArray {
 struct Dimension {
     /// The lengths of the dimension, each with the first array that has it.
     lengths: BTreeMap<u64, Key>,
-    /// Whether the group has a one-dimensional array with the dimension's name and only this dimension.
     has_coordinates: bool,
 }
 

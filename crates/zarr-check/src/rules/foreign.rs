@@ -160,15 +160,14 @@ impl Foreign {
     }
 }
 
-/// The first bytes of an object, or of a part of an object.
 pub(crate) struct ObjectHead {
     pub(crate) bytes: Vec<u8>,
     /// The length of the whole object, or of the part whose first bytes these are.
     pub(crate) size: u64,
 }
 
-/// Returns the other format that the bytes of a chunk have. Returns `None` if they may be a chunk, because no format is
-/// recognized or because a codec of the array produces the format.
+/// Returns the other format that the bytes of a chunk have, or `None` if they may be a chunk, for example because a
+/// codec of the array produces the format.
 pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Foreign> {
     let foreign = recognized(&head.bytes, head.size)?;
     let is_own = names_of(&array.codecs)
@@ -226,7 +225,7 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     text(head)
 }
 
-/// Returns the format of an object that begins with a known text, such as an HTML page.
+/// Recognizes formats that begin with a known text, such as an HTML page.
 fn text(head: &[u8]) -> Option<Foreign> {
     let foreign = |what: String, remedy| {
         Some(Foreign {

@@ -1,4 +1,4 @@
-//! Reports faults of single keys: links, folders, chunks, keys of no node, and files that programs left behind.
+//! Reports faults of keys: links, folders, chunks, keys of no node, leftovers of programs.
 
 use crate::finding::Finding;
 use crate::rules::foreign::{Foreign, ObjectHead, Remedy, in_place_of_chunk};
@@ -32,12 +32,10 @@ pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
     Finding::error("document-miscased", key, message).with_remedy(format!("rename it to {right}"))
 }
 
-/// Reports an empty folder.
 pub(crate) fn empty_folder(key: &Key) -> Finding {
     Finding::warning("empty-folder", key, "empty directory").with_remedy("remove it")
 }
 
-/// Reports a folder that cannot be listed.
 pub(crate) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
     let message = format!("the directory cannot be listed, so it was not checked: {error}");
     Finding::error("folder-unlisted", key, message)
@@ -209,7 +207,6 @@ pub(crate) fn orphan_or_leftover(key: &Key) -> Finding {
     leftover(key).unwrap_or_else(|| orphan(key))
 }
 
-/// Reports a key that belongs to no node.
 pub(crate) fn orphan(key: &Key) -> Finding {
     let message = "stray file: belongs to no array or group";
     Finding::warning("orphan-key", key, message)

@@ -25,7 +25,6 @@ struct NamedNode {
     part: String,
     path: String,
     is_level: bool,
-    /// The section of the specification that defines the attribute.
     section: SpecSection,
 }
 

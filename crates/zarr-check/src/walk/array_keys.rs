@@ -1,4 +1,4 @@
-//! Checks the keys below an array: whether they are chunks of its grid, or do not belong to the array.
+//! Checks whether the keys below an array are chunks of its grid.
 //!
 //! The sizes of chunks come from listings. Few chunks are read: the indexes of local shards, and the first bytes of at
 //! most `MAX_INSPECTED` chunks. A chunk is only decoded if its first bytes are those of another format.
@@ -77,8 +77,8 @@ pub(crate) struct ArrayKeys<'a> {
 pub(crate) const MAX_INSPECTED: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
-    /// Checks all keys of the array, which are below `folder`. `documents` is the folder of the array's metadata
-    /// documents, or `None` if the two folders differ.
+    /// Checks all keys of the array, which are below `folder`. `documents` is the folder of its metadata documents, or
+    /// `None` if that is another one.
     pub(crate) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
@@ -403,7 +403,6 @@ pub(crate) enum ChunkPlace {
     Misnamed(KeyForm),
     /// The folder that contains the array's chunks, or a folder above it.
     Ancestor,
-    /// A key that does not belong to the array.
     Other,
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct ArrayData {
     ticket: Ticket,
 }
 
-/// A chunk that waits to be decoded.
 pub(crate) struct ChunkTask {
     pub(crate) of: Arc<ArrayData>,
     key: Key,
@@ -125,7 +124,6 @@ impl ArrayData {
     }
 }
 
-/// A stored chunk.
 pub(crate) struct StoredChunk<'a> {
     pub(crate) array: &'a OpenArray,
     pub(crate) key: &'a Key,
@@ -186,7 +184,6 @@ impl<'a> StoredChunk<'a> {
         Ok(size)
     }
 
-    /// Decodes each inner chunk of a shard.
     fn decode_shard(
         &self,
         context: &CheckContext,

@@ -128,7 +128,6 @@ fn check_data(
     Ok(())
 }
 
-/// Reports a folder that belongs to no node.
 fn orphan_folder(key: &Key, why: &str) -> Finding {
     Finding::warning("orphan-folder", key, format!("stray directory: {why}"))
 }

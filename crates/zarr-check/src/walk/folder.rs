@@ -30,13 +30,12 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
 
-/// A key in the listing of a folder, and the kind of file that has the key.
+/// An entry of a listing.
 pub(crate) enum StoredEntry {
     /// An object, with its size and version if the listing has them.
     Object(Key, Option<Meta>),
     /// A folder. The function that visits it decides whether the entries of the folder are visited.
     Folder(Key),
-    /// A folder without entries.
     EmptyFolder(Key),
     /// A symbolic link to a folder of the store. The entries of the target are not visited.
     FolderLink(Key),
@@ -126,7 +125,7 @@ fn visit_folders(
             Some(entry) => visit(entry),
             None => false,
         };
-        // Folders of chunks are nested less than 100 deep, so the limit only stops faulty stores.
+        // Folders of chunks are never nested that deep.
         if enters && open.len() < 100 {
             enter(store, key, &mut open, visit);
         }
@@ -180,7 +179,7 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     }
 }
 
-/// Returns the entry for a symbolic link, which tells whether the target is an object, a folder or missing.
+/// Returns the entry for a symbolic link: its target, or the error.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
     match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),
@@ -256,7 +255,6 @@ fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
 /// Maximum number of children of a group that are checked. A group with more children is an error.
 pub(crate) const MAX_CHILDREN: usize = 1_000_000;
 
-/// A child of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupChild {
     pub(crate) name: Vec<u8>,
@@ -271,7 +269,6 @@ pub(crate) struct FolderContent {
     pub(crate) objects: Vec<Key>,
     /// The folders in the folder, sorted by name.
     pub(crate) folders: Vec<GroupChild>,
-    /// Whether the folder has no entries.
     pub(crate) is_empty: bool,
 }
 

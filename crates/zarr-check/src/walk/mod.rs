@@ -54,7 +54,7 @@ pub struct CheckSummary {
 }
 
 impl CheckSummary {
-    /// Returns the number of findings of a severity.
+    /// Returns the number of findings with the given severity.
     pub fn count(&self, severity: Severity) -> u64 {
         self.findings[severity as usize]
     }
@@ -144,8 +144,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Finishes a node that was checked. If the node is an array whose chunks are to be decoded, queues its chunks
-    /// first, and the node is finished after the last chunk.
+    /// Finishes a node that was checked. If it is an array whose chunks are to be decoded, queues them, and the node is
+    /// finished after the last chunk.
     fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {

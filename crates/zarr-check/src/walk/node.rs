@@ -71,7 +71,6 @@ pub(crate) fn check(
     }
 }
 
-/// The state of the check of one node.
 struct NodeCheck<'a> {
     context: &'a CheckContext,
     entry: &'a Arc<NodeEntry>,
@@ -84,7 +83,6 @@ struct NodeCheck<'a> {
     /// The sizes of the node's metadata documents, if a listing had them.
     sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
-    /// The number of stored chunks of the array.
     chunks: u64,
 }
 
@@ -524,7 +522,6 @@ pub(crate) struct NodeScope {
     pub(crate) copies: Vec<Arc<CopiedKeys>>,
     /// Whether the path to the node contains a symbolic link.
     pub(crate) is_behind_link: bool,
-    /// The number of parent groups.
     pub(crate) depth: usize,
 }
 
@@ -542,13 +539,12 @@ pub(crate) struct CheckedNode {
     pub(crate) findings: NodeFindings,
     /// The node's children, sorted by name. They are moved to the queue when the node is finished.
     pub(crate) children: Vec<GroupChild>,
-    /// Whether the node has children, which are no longer in `children` after they were moved to the queue.
+    /// Whether the node has children, even after they were moved to the queue.
     pub(crate) has_children: bool,
     /// The information that the children inherit.
     pub(crate) scope: NodeScope,
     /// The array and the folder of its chunks, if its chunks can be decoded.
     pub(crate) array: Option<(Arc<OpenArray>, Key)>,
-    /// The number of stored chunks of the array.
     pub(crate) chunks: u64,
     /// Whether the node has a metadata document.
     pub(crate) is_described: bool,

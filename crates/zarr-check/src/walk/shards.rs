@@ -62,7 +62,7 @@ impl ObjectPart {
 /// A function that receives each inner chunk of a shard.
 type VisitInnerChunk<'a> = &'a mut dyn FnMut(&ObjectPart, &mut NodeFindings);
 
-/// Reads byte ranges of one stored shard, from memory if the whole shard was read.
+/// Reads byte ranges of a stored shard.
 pub(crate) struct ShardReader<'a> {
     context: &'a CheckContext,
     key: &'a Key,
@@ -94,7 +94,6 @@ impl<'a> ShardReader<'a> {
         })
     }
 
-    /// Reads a byte range of the shard.
     pub(crate) fn read(&self, range: &Range<u64>) -> Result<Vec<u8>> {
         if let Some(whole) = &self.whole {
             let place = usize::try_from(range.start)
@@ -281,7 +280,6 @@ impl<'a> ShardReader<'a> {
     }
 }
 
-/// Checks the index of a shard and the indexes of nested shards.
 pub(crate) fn check_index(
     context: &CheckContext,
     pipeline: &Pipeline,

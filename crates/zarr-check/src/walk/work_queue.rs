@@ -78,7 +78,6 @@ impl WorkQueue {
         }
     }
 
-    /// Returns a task, or `None` if no task is available now.
     pub(crate) fn try_work(&self) -> Option<Work> {
         self.state.lock().next()
     }
@@ -160,7 +159,7 @@ pub(crate) enum Task {
 enum Place {
     /// The node at which the check starts, before a thread takes it.
     Start,
-    /// A node that a thread is checking.
+    /// A node that a thread is checking now.
     Taken(Ticket),
     /// A node that was checked but not reported yet.
     Finished(Box<CheckedNode>),

@@ -1,4 +1,4 @@
-//! Counts the requests to a store after a caller announced that it reads below several directories.
+//! Counts the requests after a caller announced that it reads below several directories.
 
 use zarrfs_store::{Hints, Key, Store};
 

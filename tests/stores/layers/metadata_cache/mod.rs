@@ -440,8 +440,8 @@ fn a_tree_is_walked_with_few_requests() {
         let fake = Fake::holding(&keys, order);
         let walked = tree(&fake.memo(LONG), &Key::root());
         assert_eq!(walked, tree(&fake.memory, &Key::root()));
-        // After the second directory of chunks is listed, one flat listing replaces the listings of the other
-        // directories. The store has 1,728 objects in 160 directories.
+        // One flat listing replaces the listings after the second directory of chunks. The store has 1,728 objects in
+        // 160 directories.
         let asked = fake.asked();
         let before = ["list /", "list a", "list a/c", "list a/c/0", "list a/c/0/0"];
         assert_eq!(asked[..5], before, "{order:?}");
@@ -503,7 +503,7 @@ fn a_walk_of_an_unordered_store_finds_the_whole_tree() {
     assert_eq!(pages.count(), 1, "{asked:?}");
 }
 
-/// Returns a store with a group of 40 arrays, and a cache in which the group was listed.
+/// Returns a store with a group of 40 arrays that was listed.
 fn listed_arrays() -> (Fake, MetadataCache, Vec<Key>) {
     let keys = (0..40).map(|number| format!("g/{number:02}/zarr.json"));
     let keys: Vec<String> = keys.collect();

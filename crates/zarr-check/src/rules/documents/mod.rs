@@ -26,7 +26,6 @@ mod values;
 pub(crate) use rules::shortened;
 use rules::{DocumentRules, Members};
 
-/// The kind of a metadata document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DocumentKind {
     /// A document in the folder of its node, whose file name tells the dialect.
@@ -38,7 +37,7 @@ pub(crate) enum DocumentKind {
 }
 
 impl DocumentKind {
-    /// Returns the specification that describes the document.
+    /// Returns the specification of the document's dialect.
     pub(crate) fn spec(self, key: &Key) -> Spec {
         match self {
             DocumentKind::EntryPoint(draft) | DocumentKind::OfDraft(draft, _) => {
@@ -67,7 +66,7 @@ impl DocumentKind {
     }
 }
 
-/// Returns all findings about a document.
+/// Returns a finding for each fault in a document's text.
 pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> Vec<Finding> {
     let strict = strict_faults(key, &bytes);
     let document = Document {

@@ -9,10 +9,9 @@ use crate::finding::Finding;
 use crate::spec::SpecSection;
 use zarrfs_store::Key;
 
-/// The members of a JSON document by name.
 pub(crate) type Members = Map<String, Value>;
 
-/// Whether the value of a member obeys its rule, and how severe a violation is.
+/// Whether the value of a member obeys its rule.
 pub(crate) enum Verdict {
     /// The value is valid.
     Holds,
@@ -42,7 +41,6 @@ enum Absence {
 /// A function that checks the value of a member. The second argument has all members of the document.
 type CheckValue = fn(&Value, &Members) -> Verdict;
 
-/// The rule for one JSON member of a metadata document.
 pub(crate) struct MemberRule {
     name: &'static str,
     absent: Absence,
@@ -114,7 +112,6 @@ impl MemberRule {
     }
 }
 
-/// The rules for the members of one kind of metadata document.
 pub(crate) struct DocumentRules {
     /// The section of the specification on the whole document.
     pub(crate) section: SpecSection,
@@ -126,7 +123,6 @@ pub(crate) struct DocumentRules {
 }
 
 impl DocumentRules {
-    /// Applies the rules to a document, and returns a finding for each violation.
     pub(crate) fn apply(&self, key: &Key, members: &Members) -> Vec<Finding> {
         let mut findings = Vec::new();
         for rule in self.members {

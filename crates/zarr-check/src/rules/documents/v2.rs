@@ -12,7 +12,6 @@ use crate::spec::Spec;
 use zarr_format::dialect::typestr;
 use zarr_format::model::{DataType, NumberType};
 
-/// The rules for `.zarray`.
 pub(crate) static ARRAY: DocumentRules = DocumentRules {
     section: Spec::V2.section("Metadata"),
     members: &[
@@ -40,7 +39,6 @@ pub(crate) static ARRAY: DocumentRules = DocumentRules {
     others_section: None,
 };
 
-/// The rules for `.zgroup`.
 pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::V2.section("Groups"),
     members: &[rule("zarr_format", format)],

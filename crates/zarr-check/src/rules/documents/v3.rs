@@ -8,7 +8,6 @@ use super::values::{ElementKind, FLOAT_WORDS, JSON_OF_R, demand, element_kind, l
 
 use crate::spec::Spec;
 
-/// The rules for the `zarr.json` of an array.
 pub(crate) static ARRAY: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[
@@ -29,7 +28,6 @@ pub(crate) static ARRAY: DocumentRules = DocumentRules {
     others_section: Some(Spec::V3.section("must_understand")),
 };
 
-/// The rules for the `zarr.json` of a group.
 pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::V3.section("Group metadata"),
     members: &[
