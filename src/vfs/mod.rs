@@ -252,7 +252,7 @@ impl Vfs {
     ) -> Result<Option<Attr>> {
         let count = self.renames.count();
         match self.find_child(context, parent, name) {
-            // The name may have been renamed during the query, so the query is repeated.
+            // The name may have been renamed in the meantime, so it is looked up again.
             Ok(None) if !self.renames.have_none_since(count) => {}
             // The directory has lost its name. `path_for` decides whether the kernel has to resolve the path again.
             Err(error) if error.kind() == Kind::Changed => {}
@@ -337,7 +337,7 @@ impl Vfs {
                     .estale
                     .error_of_path(Error::not_found(path), ino, caller));
             }
-            // The inode was opened or closed during the query, or is a directory now.
+            // The inode was opened or closed in the meantime, so its attributes are requested again.
         }
         Err(self.estale.walk_again(ino, caller))
     }

@@ -29,16 +29,17 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 /// The part of the kernel's cache for an inode that is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Invalidates the cached length of the file.
+    /// Invalidates the kernel's cached length of the file.
     Length,
     /// Invalidates nothing. Waits, at most `OPEN_WAIT`, for requests that may have locked pages, and returns whether
     /// they were answered.
     Settled,
-    /// Drops the cached pages before the call returns.
+    /// Drops the kernel's cached pages of the file before the call returns.
     ContentNow,
-    /// Drops the cached pages soon after the call, unless the inode is open for writing.
+    /// Drops the kernel's cached pages of the file soon, unless the inode is open for writing.
     Content,
-    /// Drops the cached pages soon after the call, even if the inode is open for writing, because its writes are lost.
+    /// Drops the kernel's cached pages of the file soon, even if the inode is open for writing, because its writes are
+    /// lost.
     LostContent,
 }
 
@@ -78,9 +79,9 @@ pub(super) struct Opening<'a> {
 /// What happens to the kernel's cached pages of a file when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageUse {
-    /// The pages are valid and stay cached.
+    /// The kernel's cached pages are valid and stay cached.
     Keep,
-    /// The kernel drops the pages after the reply.
+    /// The kernel drops its cached pages when it gets the reply to the open.
     Drop,
     /// Stale pages may stay cached, because they cannot be dropped now. Reads of the handle bypass them.
     Bypass,

@@ -48,7 +48,7 @@ impl Rename {
     }
 }
 
-/// A rename in progress, which ends when the value is dropped.
+/// A rename in progress, which ends when this guard is dropped.
 pub(super) struct RenameUnderWay<'a> {
     all: &'a Renames,
     rename: Rename,

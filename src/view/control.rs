@@ -91,7 +91,7 @@ impl ViewRoot {
     }
 }
 
-/// The files and views in the control directory of a mount.
+/// The files and views in the directory `.zarrfs` of a mount.
 pub struct Control {
     views: Vec<(&'static str, ViewRoot)>,
     stats: Arc<Stats>,

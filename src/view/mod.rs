@@ -110,7 +110,7 @@ pub struct OpenedFile {
     pub version: Option<u64>,
     /// Whether reads must bypass the kernel's page cache, because the bytes change without a write to the file.
     pub direct: bool,
-    /// The file through which the handle writes to a `Tree`; `None` for a file of a read-only view.
+    /// The open file of a writable tree; `None` for a file of a read-only view.
     pub tree_file: Option<Arc<dyn TreeFile>>,
 }
 
@@ -207,7 +207,7 @@ impl ViewDir {
 /// The name of a child of a directory, and its indices if it is the name of a chunk.
 #[derive(Clone, Debug)]
 pub struct ChildName<'a> {
-    /// The name in bytes.
+    /// The name of the child in bytes.
     pub bytes: &'a [u8],
     /// The indices and the format in the name, if it is the name of a chunk.
     pub numbered: Option<NumberedName<'a>>,
@@ -226,7 +226,7 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
 pub struct PathInTree {
     /// The tree through which the path is changed.
     pub tree: Arc<dyn Tree>,
-    /// The path in the tree.
+    /// The path of the file or directory in the tree.
     pub at: Key,
 }
 

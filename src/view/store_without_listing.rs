@@ -41,7 +41,7 @@ enum PathMetadata {
     Missing,
     /// The metadata do not mention the path, which may be a stored key, or a node that was not read yet.
     Nothing,
-    /// The metadata exclude that the path is a node, but it may be a stored key.
+    /// According to the metadata, no node has the path, but a stored key may have it.
     Key,
 }
 

@@ -26,8 +26,8 @@ use zarrfs_store::{Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object
 pub(super) struct SyntheticListing {
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
-    /// Whether the documents in the store may change. Then a listing queries the store for them, since a node may have
-    /// been read from documents that are gone.
+    /// Whether the metadata documents in the store may change. If so, listings query the store, since a document that
+    /// was read may be gone.
     may_change: bool,
 }
 

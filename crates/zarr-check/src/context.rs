@@ -59,7 +59,7 @@ pub struct CheckCounts {
 }
 
 impl CheckProgress {
-    /// Returns what was checked so far, in numbers.
+    /// Returns how many nodes, keys, chunks and bytes were checked so far.
     pub fn counts(&self) -> CheckCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CheckCounts {

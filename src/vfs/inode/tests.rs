@@ -89,10 +89,10 @@ fn a_name_with_another_content_gets_another_inode() {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name);
         }
         assert!(!inodes.can_show(old, &file(3)) && inodes.can_show(new, &file(3)));
-        // The first file has the name again, and gets the inode that it had before.
+        // The old file has the name again, so a lookup returns its old inode.
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(2)), old);
         inodes.release(old, Fh(1));
-        // An inode that has been closed does not get another file either.
+        // The inode is not open any more, and still does not get a different file.
         assert_ne!(inodes.look_up(Ino::ROOT, name, &file(4)), old);
         for ino in [old, new] {
             inodes.forget(ino, 9, || ());

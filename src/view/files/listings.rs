@@ -118,11 +118,11 @@ pub(super) struct ChunkListing {
     array: Arc<OpenArray>,
     formats: Vec<&'static Format>,
     stored: StoredChunks,
-    /// The names that were returned last, in order.
+    /// The file names of chunks that were read last, in order.
     recent: VecDeque<Name>,
-    /// Number of names before the one that is returned next.
+    /// Number of file names in the listing before the one that is returned next.
     next: u64,
-    /// Number of names that were read from the store.
+    /// Number of file names of chunks that were read from the store so far.
     end: u64,
 }
 

@@ -105,7 +105,7 @@ impl FilesView {
         target.export(context, self.resolver.name_of(&target.entry))
     }
 
-    /// Calls `resolve`, and returns its result with the time for which the result may be cached.
+    /// Calls `resolve`, and returns its result with the time for which the kernel may cache it.
     fn resolved<T>(
         &self,
         context: &RequestContext,
@@ -291,7 +291,7 @@ impl FilesView {
                 Ok(Some(_)) => {
                     names.push([self.resolver.name_of(entry), ending.as_bytes()].concat())
                 }
-                // The listing is repeated in a call that may wait.
+                // A call that may wait lists the directory again.
                 Err(error) if error.kind() == Kind::WouldWait => return Err(error),
                 // The array was replaced by one that does not have the file.
                 Ok(None) | Err(_) => {}

@@ -26,7 +26,7 @@ use zarrfs_store::{Key, Version};
 /// The version of an `attributes.json` or `metadata.json` that a program has read.
 #[derive(Clone)]
 pub(super) struct DocumentVersion {
-    /// Hash of the document's text.
+    /// Hash of the generated document's text.
     text: Version,
     /// The keys and versions of the stored documents from which the text was generated, or `None` if they are unknown.
     pub(super) documents: Option<Arc<[(Key, Version)]>>,

@@ -240,7 +240,7 @@ impl PathResolver {
                 Some(PathTarget::Document(entry.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(entry.clone())),
-            // These are the paths of an uncompressed Zarr v3 store.
+            // In a node's directory, `zarr.json` and `c/` are the files of an uncompressed Zarr v3 store.
             [PLAIN_DOCUMENT | b"c", ..] => self.plain_place(context, entry, rest)?,
             [name] => {
                 let ending = name.strip_prefix(self.name_of(entry));
@@ -288,7 +288,7 @@ impl PathResolver {
         let Some(choice) = GroupChoice::of_variable(ending) else {
             return Ok(None);
         };
-        // The coordinates of the array must be read, too.
+        // The file also contains the coordinates of the array, which must be read.
         context.check_may_wait()?;
         let target = self.variable_target(context, place.entry, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))
@@ -319,7 +319,7 @@ impl PathResolver {
         let Some(choice) = GroupChoice::of_group(ending) else {
             return Ok(None);
         };
-        // All nodes of the group must be read.
+        // The file contains all nodes of the group, which must be read.
         context.check_may_wait()?;
         let target = self.group_target(context, entry, &choice)?;
         Ok(Some(PathTarget::GroupFile(Box::new(target))))

@@ -93,7 +93,7 @@ impl ScratchFile {
         })
     }
 
-    /// Returns a number that identifies the file.
+    /// Returns a number that identifies the scratch file for the inode table.
     pub(super) fn id(self: &Arc<Self>) -> u64 {
         Arc::as_ptr(self).addr() as u64
     }
@@ -216,7 +216,7 @@ impl Removal {
 
 /// What a lookup finds at the path of an `attributes.json` that was unlinked or renamed.
 pub(super) enum Replacement {
-    /// The path does not exist.
+    /// The path of the document does not exist.
     Nothing,
     /// A new file, whose bytes become the attributes when it is closed.
     File(Arc<ScratchFile>),

@@ -76,7 +76,7 @@ impl ConsolidatedTexts {
         let deadline = Instant::now() + Duration::from_secs(600);
         self.collecting
             .run(context, &group.entry.path, deadline, || {
-                // Another caller may have collected the documents before this collection began.
+                // Another caller may have collected the documents just before.
                 match self.kept(context, plain, &group.entry) {
                     Some(text) => Ok(text),
                     None => self.make(plain, &group.entry),

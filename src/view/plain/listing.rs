@@ -18,7 +18,7 @@ const FIRST_DOCUMENT: u64 = i64::MAX as u64 - 16;
 /// The metadata documents of a node, which are the last names of its listing.
 pub(super) struct Documents {
     names: Vec<&'static str>,
-    /// The index in `names` of the document that is listed next.
+    /// The index of the metadata document that is listed next.
     next: usize,
 }
 
@@ -177,7 +177,7 @@ pub(super) struct FolderListing {
     pub(super) layout: PlainLayout,
     pub(super) stored: StoredChunks,
     pub(super) prefix: Vec<u64>,
-    /// The first index that was not listed yet.
+    /// The first chunk index that was not listed yet.
     pub(super) index: u64,
 }
 

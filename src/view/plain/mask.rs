@@ -70,7 +70,7 @@ fn double_value(double: f64) -> Value {
     fill::render(&DataType::Float(8), &double.to_le_bytes())
 }
 
-/// Whether the array keeps its fill value in Zarr v2, where readers take elements with the fill value for missing.
+/// Whether the array has the same fill value in Zarr v2, where readers take elements with the fill value for missing.
 pub(super) fn is_fill_for_v2(array: &Array) -> bool {
     !is_named(array)
         || is_fill_a_mask(array)

@@ -57,7 +57,7 @@ impl CountedStore {
     }
 }
 
-/// A clonable reference to the counted store, which implements `Layer`.
+/// A reference to the counting store that can be cloned, and that implements `Layer`.
 #[derive(Clone)]
 struct Counted(Arc<CountedStore>);
 
@@ -117,7 +117,7 @@ impl Reader for CountedReader {
         self.inner.read_vectored(context, offset, parts)
     }
 
-    // Like a file that was overwritten in place, the open reader returns the metadata of the current object.
+    // The metadata of an open reader are those of the current object, as for a file that was overwritten in place.
     fn meta(&self, context: &RequestContext) -> Result<Meta> {
         match self.store.memory.head(context, &self.key)? {
             Some(meta) => Ok(meta),

@@ -175,7 +175,7 @@ fn an_array_with_enough_stored_chunks_is_listed_as_a_file() {
         names(&view, "a").contains("a.npy")
     };
     for number in 0..32 {
-        // Up to 1/16 of the grid, which is 2 of 32 chunks, the directory lists stored chunks instead of the file.
+        // While at most 2 of 32 chunks (1/16) are stored, the directory lists the chunks instead of one file.
         assert_eq!(form(), number > 2, "{number} chunks are stored");
         std::fs::write(folder.path().join(format!("a/c/{number}")), "x").unwrap();
     }

@@ -63,7 +63,7 @@ fn sections_of_findings_are_headings_of_the_specifications() {
     };
     let mut sections = named_sections();
     assert!(sections.len() > 20, "{sections:?}");
-    // Methods of `Spec` cite these sections.
+    // Methods of `Spec`, not calls with a heading, cite these sections.
     let by_document = [
         ("V2", ["Chunks", "Groups", "Metadata"]),
         (

@@ -1,4 +1,4 @@
-//! Tests whole messages of findings where the cause of the damage is elsewhere.
+//! Tests the texts of findings for damage that shows at a different place.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ fn facts(path: &str) -> Vec<String> {
     let text = printed(&["info", path]);
     let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  metadata  ");
     let lines = text.lines().filter(|line| !is_place(line));
-    // The output has keys relative to the root of the store, which is not the same in all places.
+    // `info` prints keys relative to the root of the store, which differs between the two paths.
     lines.map(|line| line.replace("tas/c/", "c/")).collect()
 }
 

@@ -426,7 +426,7 @@ fn writes_beyond_the_end_or_to_the_header_are_refused() {
     );
 }
 
-/// Returns a store with an array of four elements.
+/// Returns a store with an array of four elements of a given type.
 fn array(data_type: &str, codecs: &serde_json::Value) -> MemoryStore {
     let memory = MemoryStore::default();
     let document = json!({
@@ -505,7 +505,7 @@ fn dirty_chunks_survive_new_attributes_and_a_new_shape() {
     let mut metadata = sample.metadata();
     metadata["attributes"] = json!({"unit": "2"});
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
-    // The old handle can still write after the change, and a new handle reads the written elements.
+    // After the metadata were replaced, the old handle still writes, and a new handle reads the written elements.
     file.write_at(&UNLIMITED, 2, &[3, 4]).unwrap();
     assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     metadata["shape"] = json!([40, 24]);

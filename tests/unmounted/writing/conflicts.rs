@@ -137,7 +137,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
             .put(&UNLIMITED, &key("a/c/0"), body, &Condition::Any)
             .unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
-        // The error is reported once, and the dropped change is gone.
+        // The error is reported only once, because the change is dropped.
         file.flush(&UNLIMITED).unwrap();
         mount.check_key_is_not_kept("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);

@@ -215,7 +215,7 @@ fn no_page_version_is_used_for_two_contents() {
     let open = || {
         let open = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let read = open.file.read_at(&UNLIMITED, 0, 8).unwrap().to_vec();
-        // The version of the elements that were read is known only after the read.
+        // The version of the elements is known only after they were read.
         let again = view.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         (again.version.unwrap(), read, again.file)
     };

@@ -35,7 +35,7 @@ pub fn stores() -> Vec<(String, MemoryStore)> {
 /// Replaces the text of a file as `open(path, "w")` does.
 pub fn write(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
     let file = tree.open(&UNLIMITED, &key(path), OpenMode::Truncate)?;
-    // Programs may write a file in several parts.
+    // Programs may write the text of a file in several parts.
     let (head, tail) = text.as_bytes().split_at(text.len() / 2);
     file.write_at(&UNLIMITED, 0, head)?;
     file.write_at(&UNLIMITED, head.len() as u64, tail)?;

@@ -56,7 +56,7 @@ fn a_write_is_seen_in_every_file_at_once() {
         [4, 5, 6]
     );
     assert_eq!(raw.read_at(&UNLIMITED, 0, 100).unwrap(), expected);
-    // A flush of one handle also stores the writes of the other.
+    // A flush of one of the two handles also stores the writes of the other.
     other.flush(&UNLIMITED).unwrap();
     let (fresh, _) = self::tree(Arc::new(memory));
     assert_eq!(common::read(&fresh, "g/a/a.raw").unwrap(), expected);

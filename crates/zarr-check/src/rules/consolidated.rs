@@ -340,7 +340,7 @@ fn without_defaults(key: &Key, document: Value) -> Value {
             *encoding = json!({ "name": name });
         }
     }
-    // For these members, an empty value has a meaning of its own.
+    // In these members, an empty value differs from a missing one.
     let is_stated = |name: &str| ["fill_value", "shape", "codecs", "compressor"].contains(&name);
     let members = members
         .into_iter()
@@ -457,7 +457,7 @@ mod tests {
         let slash = r#""dimension_separator": "/""#;
         let expected = member("dimension_separator", None, Some(r#""/""#));
         assert_eq!(compared(".zarray", ZARRAY, &with(slash)), expected);
-        // The shapes differ, too, and only that difference is reported.
+        // The shape differs as well, and only that difference is reported.
         let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
         assert_eq!(
             compared(".zarray", ZARRAY, &both),

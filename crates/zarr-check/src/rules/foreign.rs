@@ -12,7 +12,7 @@ pub(crate) const HEAD: usize = 512;
 /// Bytes that are in another format than the chunk or document that should be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// The name of the format, with an article.
+    /// The name of the recognized format, with an article.
     pub(crate) what: String,
     /// How to replace the bytes by the chunk or document.
     pub(crate) remedy: Remedy,

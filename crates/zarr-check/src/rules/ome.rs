@@ -21,7 +21,7 @@ use zarrfs_store::sync::pool::parallel_map;
 
 /// A node to which an attribute refers by its path.
 struct NamedNode {
-    /// The attribute that contains the path, and the position of the path in it.
+    /// The attribute that contains the path of the node, and the position of the path in it.
     part: String,
     path: String,
     is_level: bool,

@@ -39,7 +39,7 @@ pub(crate) struct ChunkStats {
 /// Keys that would be chunk keys of the array if its metadata stated another chunk key encoding.
 struct MisnamedKeys {
     count: u64,
-    /// The chunk key encoding that the keys have.
+    /// The chunk key encoding in which the keys would be chunk keys.
     form: KeyForm,
     first: Key,
 }

@@ -31,11 +31,11 @@ use zarrfs_store::request_context::UNLIMITED;
 /// node.
 pub(crate) struct ArrayData {
     array: Arc<OpenArray>,
-    /// The folder of the array's chunks.
+    /// The folder of the array's chunks, which is listed.
     folder: Key,
     findings: Mutex<NodeFindings>,
     node: CheckedNode,
-    /// The position of the node in the order in which nodes are reported.
+    /// The position of the array in the order in which nodes are reported.
     ticket: Ticket,
 }
 
@@ -116,7 +116,7 @@ impl ArrayData {
             _ => false,
         });
         if let Err(error) = listed {
-            // A failed listing leaves chunks that were not decoded, so the array must not pass the check.
+            // After a failed listing, some chunks are not decoded, so the array must not pass the check.
             self.findings
                 .lock()
                 .add(folder_unlisted(&self.folder, &error));

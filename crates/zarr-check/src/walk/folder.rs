@@ -30,7 +30,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
 
-/// An entry of a listing.
+/// A file, folder or link in a listing of the store.
 pub(crate) enum StoredEntry {
     /// An object, with its size and version if the listing has them.
     Object(Key, Option<Meta>),
@@ -125,7 +125,7 @@ fn visit_folders(
             Some(entry) => visit(entry),
             None => false,
         };
-        // Folders of chunks are never nested that deep.
+        // Folders of chunks are never nested 100 deep.
         if enters && open.len() < 100 {
             enter(store, key, &mut open, visit);
         }
@@ -179,7 +179,7 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     }
 }
 
-/// Returns the entry for a symbolic link: its target, or the error.
+/// Returns the entry for a symbolic link: the object or folder to which it leads, or the error.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
     match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),

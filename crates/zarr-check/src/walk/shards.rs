@@ -24,7 +24,7 @@ const FORMAT: SpecSection = Spec::Sharding.section("Binary shard format");
 
 /// A byte range of a stored object: a shard, a shard nested in it, or an inner chunk.
 pub(crate) struct ObjectPart {
-    /// The name of the byte range in messages; empty for the whole object.
+    /// The name of the shard or inner chunk in messages; empty for the whole object.
     pub(crate) name: String,
     pub(crate) range: Range<u64>,
 }
@@ -59,7 +59,7 @@ impl ObjectPart {
     }
 }
 
-/// A function that receives each inner chunk of a shard.
+/// A function that is called with each inner chunk of a shard.
 type VisitInnerChunk<'a> = &'a mut dyn FnMut(&ObjectPart, &mut NodeFindings);
 
 /// Reads byte ranges of a stored shard.

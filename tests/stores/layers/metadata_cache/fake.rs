@@ -32,10 +32,10 @@ pub struct Fake {
     keys: Arc<Mutex<Vec<Key>>>,
     log: Arc<Mutex<Vec<String>>>,
     pub order: Order,
-    /// Whether requests are not answered until it is cleared. `held` counts the waiting requests.
+    /// Whether the store withholds its answers. `held` counts the requests that wait.
     pub holds: Arc<AtomicBool>,
     pub held: Arc<AtomicUsize>,
-    /// Whether requests fail.
+    /// Whether the store fails all requests.
     pub fails: Arc<AtomicBool>,
     /// The key of an object that changes during the next request for a page of a flat listing.
     changed: Arc<Mutex<Option<Key>>>,
@@ -98,7 +98,7 @@ impl Fake {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Returns the number of requests in the log, which is not cleared.
+    /// Returns the number of requests to the store since the log was taken.
     pub fn count(&self) -> usize {
         self.log.lock().unwrap().len()
     }

@@ -163,7 +163,7 @@ impl DocumentRules {
 /// The words from which the message about a broken rule is built.
 struct Demand {
     code: &'static str,
-    /// The words that say what is stored.
+    /// The words about the stored value in a message.
     fact: String,
     /// The words between the stored value and the demand of a MUST.
     must: &'static str,
