@@ -216,7 +216,7 @@ impl File for DecodedChunk {
 struct EncodedChunk {
     array: Arc<OpenArray>,
     bytes: ReservedBytes,
-    /// The versions of the array's stored chunks at the last call of `may_have_changed`.
+    /// The state of the array's content at the last call of `may_have_changed`.
     state: Mutex<ArrayState>,
 }
 
