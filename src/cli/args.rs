@@ -74,8 +74,10 @@ pub struct MountArgs {
     /// Refuse changes, also with --cow or --write-through
     #[arg(short, long, help_heading = CHANGES)]
     pub read_only: bool,
+    /// Options for stores on a network
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// Options that select a version of an Icechunk repository
     #[command(flatten)]
     pub repository: RepositoryArgs,
     /// Memory limit of caches, such as 256M
@@ -237,6 +239,7 @@ pub struct PlaceArgs {
     /// moved. A moved store must have the keys that were changed; the changes belong to it from the next commit on.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
+    /// Options for stores on a network
     #[command(flatten)]
     pub remote: RemoteArgs,
 }
@@ -245,6 +248,7 @@ pub struct PlaceArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs status /mnt/data" "zarrfs status --json changes"))]
 pub struct StatusArgs {
+    /// The mount or changes directory
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Print JSON
@@ -261,6 +265,7 @@ pub struct StatusArgs {
     "zarrfs diff --values 'repo?tag=v1' 'repo?branch=dev'   # Icechunk"
 ))]
 pub struct DiffArgs {
+    /// The mount or changes directory
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Second store, to compare PLACE with
@@ -268,6 +273,7 @@ pub struct DiffArgs {
     /// PLACE is a store then too. Both are paths, URLs, or paths in a mount.
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
+    /// Options for the objects outside an Icechunk repository that its chunks refer to
     #[command(flatten)]
     pub outside: VirtualChunkArgs,
     /// Compare only nodes, shapes and elements of two stores
@@ -291,6 +297,7 @@ pub struct DiffArgs {
     "zarrfs commit --to s3://bucket/new.zarr /mnt/data"
 ))]
 pub struct CommitArgs {
+    /// The mount or changes directory
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Show what would be written, and conflicts; write nothing
@@ -313,6 +320,7 @@ pub struct CommitArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = examples!("zarrfs discard /mnt/data tas" "zarrfs discard --all /mnt/data"))]
 pub struct DiscardArgs {
+    /// The mount or changes directory
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Path in the store: discard its changes and those below it
@@ -342,6 +350,7 @@ pub struct TreeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -358,6 +367,7 @@ pub struct LsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -378,6 +388,7 @@ pub struct InfoArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -403,6 +414,7 @@ pub struct CpArgs {
     /// Its chunks are not compressed, and any Zarr library can read it.
     #[arg(long = "as", value_name = "VERSION", conflicts_with = "format", value_parser = target_named)]
     pub target: Option<&'static Target>,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -449,6 +461,7 @@ pub struct MapArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -469,6 +482,7 @@ pub struct PreviewArgs {
     /// Print the plane and its range as JSON, without a picture
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -521,6 +535,7 @@ pub struct CatArgs {
     /// Format of elements: text, npy, raw, cf.npy, ...
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -563,6 +578,7 @@ pub struct CheckArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Options for opening the store
     #[command(flatten)]
     pub store: StoreArgs,
 }
