@@ -26,6 +26,20 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
 const COMES_BACK: Duration = Duration::from_secs(30);
 
+/// Repeats a call while it fails with EBUSY, for at most 30 s. All writers share one array, so on a busy machine other
+/// writers may have its decoded file, or one of its chunks, open for longer than the mount waits for their close.
+fn when_closed<T>(call: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    let end = Instant::now() + COMES_BACK;
+    loop {
+        match call() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
 /// A mountpoint and its mount options; processes that did not mount it use it, too.
 #[derive(Clone)]
 pub(crate) struct MountPoint {
@@ -236,7 +250,7 @@ impl World for MountPoint {
             file.sync_all().map_err(failed("fsync"))?;
         }
         calls::close(file).map_err(failed("close"))?;
-        fs::rename(temporary, self.path(path)).map_err(failed("rename"))
+        when_closed(|| fs::rename(&temporary, self.path(path))).map_err(failed("rename"))
     }
 
     fn overwrite(
@@ -290,7 +304,7 @@ impl World for MountPoint {
     }
 
     fn remove(&self, _context: &RequestContext, path: &str) -> Tried<()> {
-        fs::remove_file(self.path(path)).map_err(failed("unlink"))
+        when_closed(|| fs::remove_file(self.path(path))).map_err(failed("unlink"))
     }
 
     fn rename(&self, _context: &RequestContext, from: &str, to: &str) -> Tried<()> {
@@ -336,7 +350,7 @@ impl World for MountPoint {
 
     fn write_decoded(&self, array: &str, chunk: u64, bytes: &[u8]) -> Tried<()> {
         let path = format!(".zarrfs/files/{array}/{array}.raw");
-        let file = OpenOptions::new().write(true).open(self.path(&path));
+        let file = when_closed(|| OpenOptions::new().write(true).open(self.path(&path)));
         let file = file.map_err(failed("open"))?;
         let written = file.write_all_at(bytes, chunk * CHUNK as u64);
         written.map_err(failed("write"))?;
