@@ -27,8 +27,8 @@ use rustix::time::Timespec;
 use rustix::{event, process, stdio};
 
 use crate::cli::plan::MountPlan;
-use crate::fuse::mount::mountinfo::Mounted;
-use crate::fuse::mount::{mountinfo, mountpoint};
+use crate::fuse::kernel_mount::mountinfo::Mounted;
+use crate::fuse::kernel_mount::{mountinfo, mountpoint};
 use zarr_format::error::{Error, Result, printable};
 
 /// The environment variable with the number of the parent process.

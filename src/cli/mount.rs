@@ -15,8 +15,8 @@ use crate::cli::plan::MountPlan;
 use crate::cli::report::ExitPolicy;
 use crate::cli::signals::{Hangup, InputWatch};
 use crate::cli::{background, log_target, report, signals};
-use crate::fuse::mount;
-use crate::fuse::mount::{Connection, MountRequest, mountpoint};
+use crate::fuse::kernel_mount;
+use crate::fuse::kernel_mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
 use crate::mount::open::{ViewKind, Views};
@@ -177,9 +177,9 @@ fn prepared_dir(plan: &MountPlan) -> Result<PathBuf> {
 
 fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
     if let Some(number) = MountPlan::descriptor(&dir) {
-        return mount::take_over(number);
+        return kernel_mount::take_over(number);
     }
-    mount::mount(&MountRequest {
+    kernel_mount::mount(&MountRequest {
         source: plan
             .fsname
             .clone()

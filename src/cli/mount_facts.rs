@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::cli::values;
-use crate::fuse::mount::liveness::ANSWER_TIMEOUT;
-use crate::fuse::mount::mountinfo::Mounted;
-use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::fuse::kernel_mount::liveness::ANSWER_TIMEOUT;
+use crate::fuse::kernel_mount::mountinfo::Mounted;
+use crate::fuse::kernel_mount::{liveness, mountinfo, mountpoint};
 use crate::mount::open::ViewKind;
 use crate::view::control;
 use zarr_format::error::{Error, Kind, Result};

@@ -10,7 +10,7 @@ use rustix::process;
 
 use crate::cli::values::SpillChoice;
 use crate::cli::{HelperArgs, MountArgs, format, options, remote, values};
-use crate::fuse::mount::Flags;
+use crate::fuse::kernel_mount::Flags;
 use crate::mount::open::{ViewKind, ViewsConfig};
 use crate::vfs::VfsConfig;
 use crate::view::files::ListedFormat;

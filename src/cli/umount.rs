@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::cli::mount_facts::MountFacts;
 use crate::cli::report;
-use crate::fuse::mount;
-use crate::fuse::mount::liveness::{ANSWER_TIMEOUT, Liveness};
-use crate::fuse::mount::mountinfo::{Device, Mounted};
-use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::fuse::kernel_mount;
+use crate::fuse::kernel_mount::liveness::{ANSWER_TIMEOUT, Liveness};
+use crate::fuse::kernel_mount::mountinfo::{Device, Mounted};
+use crate::fuse::kernel_mount::{liveness, mountinfo, mountpoint};
 use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Result};
@@ -39,7 +39,7 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
         _ => store_chunks(dir, &path)?,
     }
     if is_mounted(&path, ours.device)? {
-        mount::unmount_at(&ours)?;
+        kernel_mount::unmount_at(&ours)?;
     }
     // The mount disappears within milliseconds, unless a program still uses it.
     let end = Instant::now() + Duration::from_secs(3);

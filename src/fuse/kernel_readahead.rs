@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use rustix::process;
 
-use super::mount::mountinfo::Device;
+use super::kernel_mount::mountinfo::Device;
 
 /// Sets the kernel's read-ahead size of one mount.
 pub(super) struct KernelReadahead {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mount::Connection;
+use super::kernel_mount::Connection;
 use super::session::{MountSession, SessionSettings};
 use crate::vfs::Vfs;
 use zarr_format::error::{Error, Result};

@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::adapter::FuseAdapter;
 use super::dispatch::Dispatcher;
 use super::invalidation::PageInvalidations;
+use super::kernel_mount;
+use super::kernel_mount::{Connection, MountedDir};
 use super::kernel_readahead::KernelReadahead;
-use super::mount;
-use super::mount::{Connection, MountedDir};
 use super::passthrough::BackingFiles;
 use crate::vfs::Vfs;
 use zarr_format::error::{Error, Result};
@@ -176,7 +176,7 @@ fn config(inline_workers: usize) -> Config {
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(mount::DEVICE)
+        .open(kernel_mount::DEVICE)
         .is_ok();
     config
 }

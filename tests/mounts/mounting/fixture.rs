@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
-use zarrfs::fuse::mount::mountinfo;
-use zarrfs::fuse::mount::mountinfo::Mounted;
+use zarrfs::fuse::kernel_mount::mountinfo;
+use zarrfs::fuse::kernel_mount::mountinfo::Mounted;
 
 use crate::common::needs;
 

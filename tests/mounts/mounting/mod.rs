@@ -4,13 +4,15 @@
 //! on stderr) is tested here as well.
 
 mod callers;
+mod command_lines;
 mod completed;
 mod daemon;
 mod decoded_commit;
 mod descriptors;
+mod diagnostics;
 mod ending;
+mod error_texts;
 mod file_sizes;
-mod finding_out;
 mod fixture;
 mod forms;
 mod inspected;
@@ -24,13 +26,11 @@ mod places;
 mod records;
 mod refusals;
 mod replicas;
-mod said;
 mod served;
 mod servers;
 mod silent;
 mod small_numbers;
 mod two_views;
-mod typed;
 mod unlisted;
 mod until_eof;
 mod unversioned;

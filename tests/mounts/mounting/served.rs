@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use zarr_format::error::{Error, Result};
-use zarrfs::fuse::mount;
-use zarrfs::fuse::mount::MountRequest;
+use zarrfs::fuse::kernel_mount;
+use zarrfs::fuse::kernel_mount::MountRequest;
 use zarrfs::fuse::session::{MountSession, SessionSettings};
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::{Attr, File, OpenedFile, ReadAt, ReadBytes, View};
@@ -172,7 +172,7 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
         config,
         stats.clone(),
     );
-    let connection = mount::mount(&MountRequest {
+    let connection = kernel_mount::mount(&MountRequest {
         source: "faulty".to_string(),
         path: fixture.dir.clone(),
         ..MountRequest::default()

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use zarrfs::fuse::mount::mountinfo;
+use zarrfs::fuse::kernel_mount::mountinfo;
 use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::common::sample::{Form, Sample, arrays, put_store};

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::process;
 use tempfile::TempDir;
-use zarrfs::fuse::mount;
-use zarrfs::fuse::mount::{Flags, MountRequest};
+use zarrfs::fuse::kernel_mount;
+use zarrfs::fuse::kernel_mount::{Flags, MountRequest};
 use zarrfs::fuse::session::{MountSession, SessionSettings};
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::View;
@@ -74,7 +74,7 @@ impl Mounted {
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
-        let connection = mount::mount(&MountRequest {
+        let connection = kernel_mount::mount(&MountRequest {
             source: "test".to_string(),
             path: folder.path().canonicalize().unwrap(),
             flags: Flags {

@@ -5,9 +5,8 @@
 
 mod buckets;
 mod consolidated;
+mod deleted_store;
 mod fixture;
-mod gone;
-mod halves;
 mod index_pages;
 mod listings;
 mod local;
@@ -23,6 +22,7 @@ mod redirects;
 mod servers;
 mod sizes_ahead;
 mod threads;
+mod truncated_bodies;
 mod writes;
 mod zip;
 mod zipped;

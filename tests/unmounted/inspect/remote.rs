@@ -8,7 +8,7 @@ use std::time::Duration;
 use zarr_format::error::Result;
 use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs_array::hierarchy::Hierarchy;
-use zarrfs_export::inspect::access::OpenedStore;
+use zarrfs_export::inspect::opened_store::OpenedStore;
 use zarrfs_export::inspect::tree::tree;
 use zarrfs_export::inspect::tree::{NodeFacts, TreeConfig};
 use zarrfs_store::backend::memory::MemoryStore;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::inspect::access::find_chunk;
+use crate::inspect::opened_store::find_chunk;
 use crate::inspect::stored_chunks::decode;
 use zarr_format::error::{Kind, Result};
 use zarr_format::grid::Coordinates;

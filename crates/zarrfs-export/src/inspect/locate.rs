@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::inspect::access::{AccessConfig, OpenedStore};
+use crate::inspect::opened_store::{AccessConfig, OpenedStore};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::layer::Layer;
 use zarrfs_store::request_context::RequestContext;

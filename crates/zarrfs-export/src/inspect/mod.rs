@@ -3,7 +3,6 @@
 //! `access` opens a store at its location. `locate` splits a location into a store and a path in it. Each of the other
 //! modules reads one kind of fact from the hierarchy and its arrays.
 
-pub mod access;
 mod companions;
 pub mod coordinates;
 pub mod entry_facts;
@@ -14,6 +13,7 @@ mod labels;
 pub mod locate;
 pub mod named_file;
 pub mod node_info;
+pub mod opened_store;
 pub mod preview;
 pub mod selected_elements;
 pub mod selection;

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use crate::inspect::access::{OpenedStore, find_chunk};
 use crate::inspect::file_ending::SELECTED;
+use crate::inspect::opened_store::{OpenedStore, find_chunk};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid, NumberedName, join_indices};
 use zarrfs_array::array::ShardFile;

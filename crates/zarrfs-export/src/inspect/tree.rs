@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::formats::subject::Surroundings;
-use crate::inspect::access::OpenedStore;
 use crate::inspect::node_info::ArrayInfo;
+use crate::inspect::opened_store::OpenedStore;
 use crate::inspect::stored_chunks::ChunkTotals;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_in_node_folder;
