@@ -305,6 +305,24 @@ def test_a_reference_file_that_is_replaced(data, mounted):
     assert mounting.wait_until(lambda: (mount.path / "new/0").exists())
 
 
+@pytest.mark.parametrize("form", ["npy", "chunk"])
+@pytest.mark.parametrize("filters", [None, [{"id": "zlib"}]])
+def test_a_chunk_in_a_folder_that_does_not_exist_is_an_error(filters, form, tmp_path, mounted):
+    array = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "|u1", "compressor": None}
+    array |= {"filters": filters, "fill_value": 9, "order": "C"}
+    folder = tmp_path / "away"
+    refs = {".zgroup": {"zarr_format": 2}, "a/.zarray": array, "a/0": [f"file://{folder}/a.raw", 0, 4]}
+    file = write(tmp_path / "refs.json", refs)
+    allow = ["--virtual-chunks", folder]
+    for command in [["cat", "--select", ":", f"{file}/a"], ["cp", f"{file}/a", tmp_path / "a.npy"]]:
+        failed = zarrfs(*command, *allow, check=False)
+        assert failed.returncode == 2 and "a.raw" in failed.stderr, failed
+    mount = mounted(file, *allow)
+    path = layout.decoded(mount.files, mount.store, "a", "npy") if form == "npy" else mount.path / "a/0"
+    assert error_of(path) == errno.EIO
+    assert "a.raw" in (mount.path / ".zarrfs/errors").read_text()
+
+
 def test_commands_read_references_without_a_mount(data):
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     refs["tas/../x"] = "hidden"

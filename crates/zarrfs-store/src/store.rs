@@ -40,8 +40,9 @@ pub trait Store: Send + Sync {
     /// stores that need separate requests for objects and prefixes.
     fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>>;
 
-    /// Opens an object for reading. The error is `NotFound` if it is missing. `known`, recent metadata from this store,
-    /// may save a request; if the object has another version by then, reads fail with `Changed`.
+    /// Opens an object for reading. The error is `NotFound` if the key is missing, and in no other case: readers take it
+    /// for a missing chunk, which has the fill value. `known`, recent metadata from this store, may save a request; if
+    /// the object has another version by then, reads fail with `Changed`.
     fn open(
         &self,
         context: &RequestContext,

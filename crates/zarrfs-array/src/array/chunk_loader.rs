@@ -57,26 +57,29 @@ impl ChunkLoader {
         self.array.engine.stats.cache_miss_chunks.add(1);
         let deadline = self.array.engine.deadline();
         let key = self.array.chunk_key(chunk);
-        let loaded = self.array.engine.cache.load(context, &key, deadline, || {
-            let load = Load {
-                chunk,
-                pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
-                location,
-                known,
-                estimated: self.decoder.estimated_sizes(),
-                deadline,
-            };
-            let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
-            Ok(Cached::Chunk(Arc::new(decoded)))
-        });
-        match loaded {
-            Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
-            Err(error) if is_missing(&error) => {
+        let loaded = self
+            .array
+            .engine
+            .cache
+            .load_optional(context, &key, deadline, || {
+                let load = Load {
+                    chunk,
+                    pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
+                    location,
+                    known,
+                    estimated: self.decoder.estimated_sizes(),
+                    deadline,
+                };
+                let decoded = self.load_decoded(context, &load)?;
+                Ok(decoded.map(|decoded| Cached::Chunk(Arc::new(decoded))))
+            });
+        match loaded? {
+            Some(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
+            None => {
                 self.array.engine.stats.missing_chunks.add(1);
                 Ok(Chunk::Fill)
             }
-            Err(error) => Err(error),
-            Ok(Cached::Index(_)) => Err(Error::corrupt(
+            Some(Cached::Index(_)) => Err(Error::corrupt(
                 &self.array.path,
                 "a fault in zarrfs: found an index instead of a chunk",
             )),
@@ -194,16 +197,47 @@ impl ChunkLoader {
     }
 }
 
-/// Returns the error by which a loader tells the cache that a chunk is not stored, so that nothing is cached.
-fn missing() -> Error {
-    Error::new(Kind::NotFound, "", "not stored")
-}
-
 /// Whether a chunk could not be loaded because of its bytes: they are corrupt, or more than expected.
 fn is_of_bytes(error: &Error) -> bool {
     matches!(error.kind(), Kind::TooLarge | Kind::Corrupt)
 }
 
-fn is_missing(error: &Error) -> bool {
-    error.kind() == Kind::NotFound
+#[cfg(test)]
+mod tests {
+    use zarr_format::grid::Region;
+    use zarrfs_store::layer::Layer;
+    use zarrfs_store::request_context::UNLIMITED;
+
+    use super::*;
+    use crate::array::flat_file::FlatFile;
+    use crate::array::sample_array::SampleArray;
+
+    /// A store in which every request for a chunk fails with `NotFound`, against the contract of `Store::get`.
+    struct Losing(Arc<dyn Store>);
+
+    impl Layer for Losing {
+        fn below(&self) -> &dyn Store {
+            &*self.0
+        }
+
+        fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+            match key.to_string().starts_with("c/") {
+                true => Err(Error::not_found(key)),
+                false => self.0.get(context, key, limit),
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_request_is_never_a_missing_chunk() {
+        let sample = SampleArray::new(&[8], &[4]);
+        let store = Arc::new(Losing(Arc::new(sample.store())));
+        let (_, array) = SampleArray::arrays_of(store, 1 << 20);
+        let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
+        let kind = file
+            .read(&UNLIMITED, 0..8)
+            .map_err(|error| error.kind())
+            .err();
+        assert_eq!(kind, Some(Kind::NotFound));
+    }
 }

@@ -19,11 +19,11 @@ use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{Key, Store, StoreInfo};
 
 /// A store in memory whose answers have a TTL of a minute.
-struct MinuteStore(MemoryStore, StoreInfo);
+struct MinuteStore(Arc<dyn Store>, StoreInfo);
 
 impl Layer for MinuteStore {
     fn below(&self) -> &dyn Store {
-        &self.0
+        &*self.0
     }
 
     fn info(&self) -> &StoreInfo {
@@ -99,6 +99,16 @@ impl SampleArray {
 
     /// Opens the array with a memory budget of `memory` bytes; returns also the set of open arrays.
     pub(super) fn arrays(&self, memory: u64) -> (Arrays, Arc<OpenArray>) {
+        SampleArray::arrays_of(Arc::new(self.store.clone()), memory)
+    }
+
+    /// Returns the store in memory that contains the array.
+    pub(super) fn store(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    /// Opens the array at the root of a store with a memory budget of `memory` bytes.
+    pub(super) fn arrays_of(store: Arc<dyn Store>, memory: u64) -> (Arrays, Arc<OpenArray>) {
         let limits = Limits {
             memory,
             max_chunk: 1 << 20,
@@ -110,7 +120,7 @@ impl SampleArray {
             clock: Clock::stopped(),
             ..StoreInfo::new(Duration::from_secs(60))
         };
-        let store = MinuteStore(self.store.clone(), info);
+        let store = MinuteStore(store, info);
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
         let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
         let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));

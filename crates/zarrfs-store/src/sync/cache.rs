@@ -15,7 +15,7 @@ use crate::request_context::RequestContext;
 use crate::sync::aged_map::{AgedMap, Minute};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
-use zarr_format::error::Result;
+use zarr_format::error::{Error, Result};
 
 /// Called for each value that is evicted to free memory. The cache is not locked meanwhile, and the key is not loaded
 /// again before the listener returns.
@@ -25,7 +25,7 @@ pub type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
 pub struct Cache<K, V> {
     budget: Arc<MemoryBudget>,
     state: Mutex<CacheState<K, V>>,
-    loads: SingleFlight<K, V>,
+    loads: SingleFlight<K, Option<V>>,
     on_evict: Option<EvictionListener<K, V>>,
     /// Signals that an eviction listener has returned.
     evicted: Condvar,
@@ -150,19 +150,35 @@ where
         deadline: Instant,
         loader: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
+        let loaded = self.load_optional(context, key, deadline, || loader().map(Some))?;
+        // Only a caller that shared the load of `load_optional` gets here: no key is loaded in both ways.
+        loaded.ok_or_else(|| {
+            Error::corrupt("", "a fault in zarrfs: a value that must exist is missing")
+        })
+    }
+
+    /// Returns the value of `key` like `load`. If the loader finds that there is no value, all callers that share the
+    /// load get `None`, and nothing is cached.
+    pub fn load_optional(
+        &self,
+        context: &RequestContext,
+        key: &K,
+        deadline: Instant,
+        loader: impl FnOnce() -> Result<Option<V>>,
+    ) -> Result<Option<V>> {
         if let Some(value) = self.get(key) {
-            return Ok(value);
+            return Ok(Some(value));
         }
         let mut replaced = None;
         let load = || {
             self.wait_for_listener(key, deadline);
             // Another caller's load may have ended after the lookup above.
-            self.get(key).map_or_else(loader, Ok)
+            self.get(key).map_or_else(loader, |value| Ok(Some(value)))
         };
         let loaded = self
             .loads
             .run_and_publish(context, key, deadline, load, |loaded| {
-                if let Ok(value) = loaded {
+                if let Ok(Some(value)) = loaded {
                     let mut state = self.state.lock();
                     let retired = state.retired.pop(key);
                     replaced = state.values.put(key.clone(), value.clone()).or(retired);

@@ -44,7 +44,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
 
     /// Returns the number of callers that share the running call for the key.
     #[cfg(test)]
-    pub(super) fn callers(&self, key: &K) -> usize {
+    pub(crate) fn callers(&self, key: &K) -> usize {
         // One of the references to the call is the table's own, not a caller's.
         let call = self.calls.lock().get(key).map(Arc::strong_count);
         call.map_or(0, |holders| holders - 1)

@@ -218,13 +218,17 @@ impl Targets {
         };
         let key = key.map_err(|error| error.about(&name))?;
         let store = self.store(context, number, &key);
-        let store = store.map_err(|error| error.about(&name))?;
+        let store = store.map_err(|error| match error.kind() {
+            // The reference exists: to a reader, `NotFound` would be a missing chunk, which has the fill value.
+            Kind::NotFound => Error::unavailable(&name, error.detail()),
+            _ => error.about(&name),
+        })?;
         Ok(Target { store, key, name })
     }
 
     fn in_repository(&self, key: &Key) -> Result<Target> {
         let store = self.repository.clone();
-        let store = store.ok_or_else(|| Error::not_found(key))?;
+        let store = store.ok_or_else(|| Error::corrupt(key, "the reference leads to no object"))?;
         Ok(Target {
             store,
             key: key.clone(),
@@ -239,15 +243,25 @@ impl Targets {
         }
         context.check_may_wait()?;
         let prefix = self.allowed.get(number);
-        let prefix = prefix.ok_or_else(|| Error::not_found(key))?;
+        let prefix =
+            prefix.ok_or_else(|| Error::corrupt(key, "the reference leads to no object"))?;
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        let OpenedStore(store) = self.opening.run(context, &number, deadline, || {
-            let opened = self.opened.lock().get(&number).cloned();
-            let store = opened.map_or_else(|| (self.open)(context, prefix, key), Ok)?;
-            self.opened.lock().insert(number, store.clone());
-            Ok(OpenedStore(store))
-        })?;
-        Ok(store)
+        loop {
+            let mut is_own = false;
+            let opened = self.opening.run(context, &number, deadline, || {
+                is_own = true;
+                let opened = self.opened.lock().get(&number).cloned();
+                let store = opened.map_or_else(|| (self.open)(context, prefix, key), Ok)?;
+                self.opened.lock().insert(number, store.clone());
+                Ok(OpenedStore(store))
+            });
+            match opened {
+                Ok(OpenedStore(store)) => return Ok(store),
+                // The other caller's object is missing; the object `key` may exist.
+                Err(error) if error.kind() == Kind::NotFound && !is_own => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -313,6 +327,43 @@ mod tests {
         ] {
             assert!(key(&targets, url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_found_is_no_missing_key() {
+        let open: OpenPrefix = Box::new(|_, _, key| Err(Error::not_found(key)));
+        let targets = Targets::new(None, vec![VirtualPrefix::parse("/data").unwrap()], open);
+        assert_eq!(
+            key(&targets, "/data/a").unwrap_err().kind(),
+            Kind::Unavailable
+        );
+    }
+
+    #[test]
+    fn a_missing_object_does_not_fail_the_read_of_another_one() {
+        let (opens, begun) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let end = Mutex::new(end);
+        let open: OpenPrefix = Box::new(move |_, _, key| {
+            if key.to_string() != "lost" {
+                return Ok(Arc::new(MemoryStore::default()));
+            }
+            opens.send(()).unwrap();
+            end.lock().recv().unwrap();
+            Err(Error::not_found(key))
+        });
+        let targets = Targets::new(None, vec![VirtualPrefix::parse("/data").unwrap()], open);
+        std::thread::scope(|scope| {
+            let lost = scope.spawn(|| key(&targets, "/data/lost"));
+            begun.recv().unwrap();
+            let there = scope.spawn(|| key(&targets, "/data/there"));
+            while targets.opening.callers(&0) < 2 {
+                std::thread::yield_now();
+            }
+            ends.send(()).unwrap();
+            assert_eq!(lost.join().unwrap().unwrap_err().kind(), Kind::Unavailable);
+            assert_eq!(there.join().unwrap().unwrap(), "there");
+        });
     }
 
     #[test]
