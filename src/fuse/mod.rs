@@ -9,8 +9,8 @@
 //!   kernel read stored files itself.
 //! - `session` serves the mount, and `serve` ends it.
 //!
-//! fuser's types stay in this folder. Mounting and unmounting are implemented in `mount`, since fuser's own code can
-//! lose unmounts.
+//! fuser's types stay in this folder. Mounting and unmounting are implemented in `kernel_mount`, since fuser's own code
+//! can lose unmounts.
 
 mod adapter;
 mod caller;
