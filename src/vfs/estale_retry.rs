@@ -31,7 +31,7 @@ impl EstaleRetries {
         callers.insert(caller);
     }
 
-    /// Forgets that the kernel walks a path again for a program; returns whether it did.
+    /// Removes the record that the kernel repeats a path walk of a program after ESTALE; returns whether it existed.
     pub(super) fn end(&self, caller: Caller) -> bool {
         self.0.lock().remove(&caller)
     }

@@ -9,13 +9,13 @@
 //!                             |
 //!                          overlay            with --cow or --write-through
 //!                             |
+//!                     synthetic listings                     changed stores that cannot list: names of nodes
+//!                             |
 //!          +------------------+------------------+
 //!          |                  |                  |
 //!   zip, references           |                  |           an archive or reference file, wherever it is
 //!          |                  |                  |
 //!          +--------+---------+                  |
-//!                   |                            |
-//!            synthetic listings                  |           changed stores that cannot list: names of nodes
 //!                   |                            |
 //!             metadata_cache                     |           network: kinds, versions, names, documents
 //!                   |                            |

@@ -399,7 +399,7 @@ pub(crate) enum ChunkPlace {
     Chunk(Coordinates, bool),
     /// A chunk key whose indices are outside the array's grid.
     Outside(Coordinates),
-    /// A key that would be a chunk key in the given chunk key encoding, which the metadata do not state.
+    /// A key that would be a chunk key if the array had this chunk key encoding. The metadata state another encoding.
     Misnamed(KeyForm),
     /// The folder that contains the array's chunks, or a folder above it.
     Ancestor,

@@ -273,14 +273,14 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Finds the copied documents in a version of the consolidated document. Returns `None` if it holds none or does
-    /// not parse. Of copies with equal names, the last one counts.
+    /// Finds the copies of metadata documents in the text of consolidated metadata. Returns `None` if the text contains
+    /// no copies or does not parse. Of copies with equal names, the last one counts.
     pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
         Copies::find(bytes, self.naming)
     }
 
-    /// Finds the copied documents in a version of the consolidated document. Returns `None` if it holds none or does
-    /// not parse; fails with `Invalid` if a JSON object in it has duplicate names.
+    /// Finds the copies of metadata documents in the text of consolidated metadata. Returns `None` if the text contains
+    /// no copies or does not parse; fails with `Invalid` if a JSON object in it has duplicate names.
     pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
         let Some(copies) = self.find_copies(bytes) else {
             return Ok(None);

@@ -40,7 +40,7 @@ pub(super) struct ScannedObject {
 pub struct MemberPlace {
     /// Range of the whole JSON member, from its name to the end of its value.
     pub whole: Range<usize>,
-    /// Range of the value of the JSON member.
+    /// Byte range of the JSON member's value in the text.
     pub value: Range<usize>,
 }
 

@@ -123,7 +123,7 @@ impl ChunkVersions {
         })
     }
 
-    /// Locks the versions for lookups at the time `now`.
+    /// Locks the versions of the chunks for several lookups. The TTLs of all of them are compared with the time `now`.
     pub(super) fn lock(&self, now: Instant) -> LockedVersions<'_> {
         LockedVersions {
             entries: self.entries.read(),

@@ -66,7 +66,7 @@ impl<'a> NodeReader<'a> {
         Ok(ReadNode { found, depends })
     }
 
-    /// Reads the node, unless its path cannot be the path of a node.
+    /// Reads the node at the path, or returns `None` if no node can have this path.
     fn read_checked(&mut self) -> ReadOutcome {
         let path = self.reading.path;
         let consolidated = self.reading.child_context.consolidated.as_ref();

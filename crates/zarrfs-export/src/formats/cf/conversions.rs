@@ -215,8 +215,8 @@ impl ComplexMask {
     }
 }
 
-/// Returns the complex number that the fill value of a v2 array, or else `_FillValue`, gives; `None` if there is no
-/// fill value.
+/// Returns the fill value of an array of complex numbers, or `None` if it has no fill value. For a v2 array this is the
+/// `fill_value` of the metadata, otherwise the attribute `_FillValue`.
 fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         let bytes = &array.fill_value.bytes;

@@ -242,7 +242,8 @@ pub(crate) enum TextColumn {
 }
 
 impl TextColumn {
-    /// Appends the column's cell of the current row. Fails with `Corrupt` if an element is a code that no category has.
+    /// Appends the column's value in the current row to the table's text. Fails with `Corrupt` if the value is the code
+    /// of a category that does not exist.
     pub(crate) fn write(
         &self,
         readers: &[RowReader<'_>],

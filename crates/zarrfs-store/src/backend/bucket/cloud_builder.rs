@@ -284,8 +284,8 @@ fn option_names(kind: CloudKind) -> impl Iterator<Item = &'static str> {
     own.iter().chain(&CLIENT_OPTIONS).copied()
 }
 
-/// Parses the address of a server. The error is `Invalid` if the text is not such an address. `from` is the start of
-/// the message (`source_of`).
+/// Parses the URL of a server; fails with `Invalid` if the text is not the URL of a web server. The error message
+/// begins with `from`, the option or variable that the text comes from.
 fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());

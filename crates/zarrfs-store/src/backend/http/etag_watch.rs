@@ -134,8 +134,8 @@ impl ETagWatch {
         }
         let mut pair = [before.tag, now.tag];
         pair.sort_by_key(|tag| tag.number());
-        // Each pair of ETags is compared once, so an object that is replaced several times in one second costs one
-        // trial per version.
+        // Each pair of ETags of an object is tested only once, because the test needs requests. An object that is
+        // replaced several times in one second costs one test per version.
         if watched.tried.contains(&pair) {
             return Some(Suspicion::Tried);
         }

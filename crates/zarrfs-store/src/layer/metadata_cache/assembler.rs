@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::cached_dir::{DirEntry, NameMap};
 use crate::{EntryKind, Key, Meta};
 
-/// A directory with all its names, which a recursive listing has found.
+/// A directory, and all names in it, from a recursive listing.
 pub(super) struct AssembledDir {
     pub(super) prefix: Key,
     /// Time of the request for the listing's page that contains the first name.

@@ -154,7 +154,7 @@ fn status_403_is_reported_as_denied() {
     );
 }
 
-/// A bucket with the keys `zarr.json` and `b`, the liveness layer over it, and its clock.
+/// A bucket with the keys `zarr.json` and `b` under the layer that detects deleted stores, and the layer's clock.
 struct LivenessFixture {
     server: FaultyServer,
     store: Arc<dyn Store>,
