@@ -153,8 +153,7 @@ impl OpenFile {
         }
     }
 
-    /// Removes the key from the file, because its name was removed. The content stays readable until the file is
-    /// closed.
+    /// Removes the key of the file, because its name was removed. The content stays readable until the close.
     pub(crate) fn detach(&self) {
         self.lock().key = None;
     }
@@ -224,8 +223,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the file in the upper folder that has the content, or `None` if the content is in the store or a frozen
-    /// layer.
+    /// Returns the upper folder's file with the content, or `None` if the store or a frozen layer has the content.
     pub(crate) fn upper_file(&self) -> Option<Arc<File>> {
         match self.source() {
             ContentSource::Upper(file) => Some(file),
@@ -575,8 +573,7 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Returns the recorded attributes of a file whose content is not in the top layer. Returns `None` if there are
-    /// none.
+    /// Returns the recorded attributes, if any, of a file whose content is not in the top layer.
     pub(crate) fn attribute_override(&self) -> Result<Option<Arc<AttributeOverride>>> {
         let state = self.lock();
         let is_in_layer =
