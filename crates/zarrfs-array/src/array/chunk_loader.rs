@@ -221,10 +221,10 @@ mod tests {
         }
 
         fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
-            match key.to_string().starts_with("c/") {
-                true => Err(Error::not_found(key)),
-                false => self.0.get(context, key, limit),
+            if key.to_string().starts_with("c/") {
+                return Err(Error::not_found(key));
             }
+            self.0.get(context, key, limit)
         }
     }
 
